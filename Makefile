@@ -1,0 +1,65 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+# Each makes the virtual environment and installs what it needs; a second run reuses it.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench clean
+
+help: ## what can be made
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+demo: $(VENV)/.base ## install, and run the main job
+	@$(BIN)/python examples/first_job.py
+
+test: $(VENV)/.test check ## install, and run every check and every test
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.check ## style, types, layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: $(VENV)/.check ## put the source into its one format
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+bench: $(VENV)/.test ## measure side by side with torch
+	$(BIN)/python -m benchmarks $(ARGS)
+
+clean: ## remove what make made
+	rm -rf $(VENV) build dist
+
+# Debian's Python may come without ensurepip; the outer pip can fill an empty environment instead.
+$(BIN)/python:
+	@echo "making the virtual environment in $(VENV)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "holdfast needs Python 3.11 or newer")'
+	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { \
+	  $(PYTHON) -m venv --clear --without-pip $(VENV) && \
+	  $(PYTHON) -m pip --disable-pip-version-check --python $@ install --quiet pip; }
+
+$(VENV)/.base: pyproject.toml | $(BIN)/python
+	@echo "installing holdfast"
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.check: $(VENV)/.base scripts/dependency-group
+	@echo "installing the checkers"
+	@$(PIP) $$($(BIN)/python scripts/dependency-group check)
+	@touch $@
+
+# torch is the partner that tests and benchmarks compare with; it is large, so it has a stamp of its own.
+$(VENV)/.torch: | $(BIN)/python
+	@echo "installing torch (about a minute)"
+	@$(PIP) torch==2.13.0
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.base $(VENV)/.torch scripts/dependency-group scripts/system-packages
+	@echo "installing what the tests need"
+	@scripts/system-packages
+	@$(PIP) --editable '.[notebook]' $$($(BIN)/python scripts/dependency-group test)
+	@touch $@

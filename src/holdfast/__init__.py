@@ -1,0 +1,13 @@
+"""Start a training program on any number of workers and machines, and keep it running."""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast import errors, processes
+else:
+    from holdfast._lazy import exports
+
+    __getattr__, __dir__ = exports(__name__, {"errors": (), "processes": ()})
+
+__version__ = "0.1.0"
+
+__all__ = ["__version__", "errors", "processes"]

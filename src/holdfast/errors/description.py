@@ -1,0 +1,62 @@
+"""From an exception to the object that goes into the error file."""
+
+from __future__ import annotations
+
+from holdfast.errors.error_file import NS_PER_S
+from holdfast.errors.text import clipped, encodable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any
+
+TEXT_MAX_CHARS = 256 * 1024
+"""The longest message, and the longest traceback, that is written: both fit into what the reader takes."""
+
+RECORDING_MODULE = "holdfast.errors.recording"
+"""Whose frames the user need not see at the head of a traceback."""
+
+
+def describe(exc: BaseException, now_ns: int) -> dict[str, Any]:
+    """The object that tells of `exc`. Never raises, not even if the exception cannot be printed."""
+    return {
+        "message": {
+            "message": _fit(type_and_text(exc)),
+            "extraInfo": {
+                "py_callstack": _fit(_traceback(exc)),
+                "timestamp": str(now_ns // NS_PER_S),
+                "timestamp_ns": str(now_ns),
+            },
+        }
+    }
+
+
+def type_and_text(exc: BaseException) -> str:
+    """`exc` as "ValueError: text". Never raises."""
+    name = type(exc).__name__
+    try:
+        return f"{name}: {exc}"
+    except Exception as problem:  # noqa: BLE001 - __str__ is the user's and may do anything
+        return f"{name}: <its text is not available: str() raised {type(problem).__name__}>"
+
+
+def _fit(text: str) -> str:
+    return clipped(encodable(text), TEXT_MAX_CHARS)
+
+
+def _traceback(exc: BaseException) -> str:
+    """The traceback with causes, contexts, groups and notes, as the interpreter would print it."""
+    import traceback  # noqa: PLC0415 - only a failure pays for it
+
+    try:
+        return "".join(traceback.format_exception(type(exc), exc, _users_part(exc.__traceback__)))
+    except Exception as problem:  # noqa: BLE001 - formatting runs the user's code: loaders, notes, __str__
+        reason = f"formatting it raised {type(problem).__name__}"
+        return f"{type_and_text(exc)}\n<its traceback is not available: {reason}>"
+
+
+def _users_part(tb: TracebackType | None) -> TracebackType | None:
+    part = tb
+    while part is not None and part.tb_frame.f_globals.get("__name__") == RECORDING_MODULE:
+        part = part.tb_next
+    return part or tb

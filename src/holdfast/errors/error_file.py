@@ -1,0 +1,244 @@
+"""The error file: one JSON object in which a failed process says why, for the process that watches it.
+
+Place and shape are torch.distributed.elastic's, so that either side may be torch's. Two shapes are read:
+
+    {"message": {"message": "ValueError: x", "errorCode": 1,
+                 "extraInfo": {"py_callstack": "Traceback ...", "timestamp": "1700000000"}}}
+    {"message": "ValueError: x", "timestamp": 1700000000}
+
+The first is written. Its timestamp stays a string of whole seconds, because torch's reader accepts nothing
+else; `timestamp_ns` beside it has the resolution that it takes to find the first of several failures.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+
+from holdfast.errors.text import clipped, encodable, visible
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+PATH_VARIABLE = "TORCHELASTIC_ERROR_FILE"
+"""The environment variable that tells a process where its error file goes; unset or empty: nowhere."""
+
+FILE_MAX_BYTES = 16 * 1024 * 1024
+"""The largest file that is read."""
+
+NESTING_MAX_LEVELS = 64
+"""The deepest object that is accepted, so that printing, pickling and copying it cannot exhaust the stack."""
+
+QUOTE_MAX_CHARS = 4_000
+"""How much of an unreadable file its description quotes."""
+
+TIME_END_S = 253_402_300_800
+"""The year 10000 in Unix time: what claims to be later is not a time."""
+
+WRITING_MAX_S = 2.0
+"""How long after the second it names a file may be modified and still be taken for just written."""
+
+LAST_OF_SECOND_S = 0.999_999
+
+NS_PER_S = 1_000_000_000
+
+NOT_REPLACEABLE = frozenset({errno.EBUSY, errno.EACCES, errno.EPERM, errno.EROFS})
+"""How the system says that a file can be written at best, but not be replaced by another."""
+
+
+class ErrorReport:
+    """What an error file says; of one that says nothing readable, what is wrong with it.
+
+    Attributes:
+        data: the file's object, untouched; of an unreadable file, its description in the second shape.
+        message: the traceback if there is one, else the message.
+        timestamp: when the process failed, in Unix seconds.
+    """
+
+    __slots__ = ("data", "message", "timestamp")
+
+    def __init__(self, data: dict[str, Any], message: str, timestamp: float) -> None:
+        self.data = data
+        self.message = message
+        self.timestamp = timestamp
+
+    def __repr__(self) -> str:
+        return f"ErrorReport(data={self.data!r}, message={self.message!r}, timestamp={self.timestamp!r})"
+
+
+class _UnreadableError(Exception):
+    """There is a file, but it says nothing; the argument completes the sentence "the error file ..."."""
+
+
+def read_error_file(path: str, now: float) -> ErrorReport | None:
+    """What the file at `path` says, or None if there is no file. Raises nothing, whatever it finds there.
+
+    `now` is taken for the time of the failure where the file gives no clue to it.
+    """
+    content = b""
+    written_at = now
+    try:
+        content, modified_at = _read(path)
+        if 0 <= modified_at <= now:
+            written_at = modified_at
+        data = _decode(content)
+        return ErrorReport(data, _message(data), _timestamp(data, written_at))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as problem:
+        return unreadable(path, f"cannot be read ({problem.strerror})", written_at)
+    except _UnreadableError as problem:
+        # Cut off or not, the text is often enough for a person to see the cause.
+        quote = visible(clipped(content.decode("utf-8", "backslashreplace"), QUOTE_MAX_CHARS))
+        return unreadable(path, f"{problem}\n{quote}".rstrip(), written_at)
+
+
+def unreadable(path: str, problem: str, timestamp: float) -> ErrorReport:
+    """The report in place of the one that cannot be had. `problem` completes "the error file ..."."""
+    message = f"the process failed, but its error file {path!r} {problem}"
+    return ErrorReport({"message": message, "timestamp": int(timestamp)}, message, timestamp)
+
+
+def write_error_file(path: str, content: str) -> None:
+    """Put `content` at `path`, whole or not at all, making missing directories.
+
+    Only what cannot be replaced is written in place: a device, or a file that is itself a mount, as the
+    termination log of a container is. Raises OSError, and leaves no temporary file behind.
+    """
+    payload = content.encode("utf-8", "backslashreplace")
+    if os.path.exists(path) and not os.path.isfile(path):
+        _overwrite(path, payload)
+        return
+    try:
+        _replace(os.path.realpath(path), payload)
+    except OSError as problem:
+        if problem.errno not in NOT_REPLACEABLE or not os.path.isfile(path):
+            raise
+        _overwrite(path, payload)
+
+
+def _replace(path: str, payload: bytes) -> None:
+    directory = os.path.dirname(path)
+    os.makedirs(directory, exist_ok=True)
+    temporary = os.path.join(directory, f".error-{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        _write(descriptor, payload)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _overwrite(path: str, payload: bytes) -> None:
+    # A FIFO that nobody reads must not hold a process that is about to end.
+    _write(os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), payload)
+
+
+def _write(descriptor: int, payload: bytes) -> None:
+    with open(descriptor, "wb") as file:
+        file.write(payload)
+
+
+def _read(path: str) -> tuple[bytes, float]:
+    """The bytes of the file, and when it was last modified."""
+    try:
+        # A FIFO in the file's place must not hold the watching process.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError as problem:
+        raise _UnreadableError(f"has an impossible name ({problem})") from None
+    try:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise _UnreadableError("is a directory")
+        if not stat.S_ISREG(status.st_mode):
+            raise FileNotFoundError  # a device or a FIFO keeps nothing
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(FILE_MAX_BYTES + 1), status.st_mtime
+    finally:
+        os.close(descriptor)
+
+
+def _decode(content: bytes) -> dict[str, Any]:
+    """The object that the bytes of a file stand for."""
+    import json  # noqa: PLC0415 - only a failure pays for it
+
+    if not content.strip():
+        raise _UnreadableError("is empty")
+    if len(content) > FILE_MAX_BYTES:
+        raise _UnreadableError(f"is larger than {FILE_MAX_BYTES} bytes; its first part:")
+    try:
+        data = json.loads(content.decode("utf-8"))
+    except UnicodeDecodeError as problem:
+        raise _UnreadableError(f"is not UTF-8 text ({problem}):") from None
+    except (ValueError, RecursionError) as problem:
+        raise _UnreadableError(f"is cut off or is not JSON ({problem}):") from None
+    if not isinstance(data, dict):
+        raise _UnreadableError("is not a JSON object:")
+    if _is_deeper_than(NESTING_MAX_LEVELS, data):
+        raise _UnreadableError(f"is nested deeper than {NESTING_MAX_LEVELS} levels:")
+    return data
+
+
+def _is_deeper_than(levels: int, data: dict[str, Any]) -> bool:
+    level: list[Any] = [data]
+    for _ in range(levels):
+        level = [
+            child
+            for item in level
+            if isinstance(item, (dict, list))
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _message(data: dict[str, Any]) -> str:
+    """The most telling text of either shape."""
+    message = data.get("message")
+    texts = [
+        _extra_info(data).get("py_callstack"),
+        message.get("message") if isinstance(message, dict) else message,
+    ]
+    for text in texts:
+        if isinstance(text, str) and text.strip():
+            return encodable(text)
+    raise _UnreadableError("has no message in it:")
+
+
+def _extra_info(data: dict[str, Any]) -> dict[str, Any]:
+    message = data.get("message")
+    info = message.get("extraInfo") if isinstance(message, dict) else None
+    return info if isinstance(info, dict) else {}
+
+
+def _timestamp(data: dict[str, Any], written_at: float) -> float:
+    """When the failure was, as exactly as the file tells; `written_at` if it does not tell.
+
+    What refines a whole second stays inside it, so that every reader agrees on the second.
+    """
+    info = _extra_info(data)
+    second = _unix_time(info.get("timestamp", data.get("timestamp")))
+    if second is None:
+        return written_at
+    exact = _unix_time(info.get("timestamp_ns"), units_per_s=NS_PER_S)
+    if exact is not None and int(exact) == int(second):
+        return exact
+    if second.is_integer() and 0 <= written_at - second < WRITING_MAX_S:
+        return min(written_at, second + LAST_OF_SECOND_S)
+    return second
+
+
+def _unix_time(value: object, units_per_s: int = 1) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        seconds = float(value) / units_per_s
+    except (ValueError, OverflowError):
+        return None
+    return seconds if 0 <= seconds < TIME_END_S else None

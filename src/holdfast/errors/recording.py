@@ -1,0 +1,79 @@
+"""`record`: the decorator that makes a main function leave word of its failure."""
+
+from __future__ import annotations
+
+from functools import wraps
+
+from holdfast.errors.child_failed import ChildFailedError
+from holdfast.errors.description import type_and_text
+from holdfast.errors.handler import REASON_MAX_CHARS, get_error_handler
+from holdfast.errors.notice import notice
+from holdfast.errors.summary import gist
+from holdfast.errors.text import headline
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import ParamSpec, TypeVar
+
+    from holdfast.errors.handler import ErrorHandler
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+
+
+def record(fn: Callable[P, R], error_handler: ErrorHandler | None = None) -> Callable[P, R | None]:
+    """`fn`, but an exception that leaves it is written to this process's error file, then raised again.
+
+    - ``sys.exit()`` and ``sys.exit(0)`` inside `fn` end it with the value None. Any other ``sys.exit`` passes
+      unrecorded: the exit code is the message.
+    - A `ChildFailedError` hands on the child's own error file, so that the root cause travels up a tree of
+      processes.
+
+    No fault of a handler hides the exception. Without `error_handler` it is the one of `get_error_handler`,
+    asked for when the function is called.
+
+        @record
+        def main(): ...
+    """
+
+    @wraps(fn)
+    def recorded(*args: P.args, **kwargs: P.kwargs) -> R | None:
+        handler = get_error_handler() if error_handler is None else error_handler
+        _attempt(handler.initialize)
+        try:
+            return fn(*args, **kwargs)
+        except SystemExit as leaving:
+            if _is_success(leaving.code):
+                return None
+            raise
+        except ChildFailedError as failed:
+            _attempt(_hand_on, failed, handler)
+            raise
+        except BaseException as exc:
+            _attempt(handler.record_exception, exc)
+            raise
+
+    return recorded
+
+
+def _is_success(code: object) -> bool:
+    return code is None or (isinstance(code, int) and code == 0)
+
+
+def _hand_on(failed: ChildFailedError, handler: ErrorHandler) -> None:
+    rank, failure = failed.get_first_failure()
+    if failure.has_error_file():
+        handler.dump_error_file(failure.error_file, failure.exitcode)
+        return
+    notice(f"rank {rank} of {failed.name} failed and left no error file: {gist(failure)}")
+    handler.record_exception(failed)
+
+
+def _attempt(action: Callable[..., object], *args: object) -> None:
+    """Do what must not stand in the way of the user's function or of its exception."""
+    try:
+        action(*args)
+    except Exception as problem:  # noqa: BLE001 - a replaced handler may do anything
+        name = getattr(action, "__qualname__", type(action).__name__)
+        notice(f"the error handler failed in {name}: {headline(type_and_text(problem), REASON_MAX_CHARS)}")

@@ -1,0 +1,76 @@
+"""The block of text that tells a person what failed: the rest in a line each, then the root cause in full."""
+
+from __future__ import annotations
+
+from holdfast.errors.failure import in_order
+from holdfast.errors.text import encodable, headline
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.errors.failure import ProcessFailure
+
+BORDER_MAX_CHARS = 60
+HEADLINE_MAX_CHARS = 120
+OTHERS_MAX_LINES = 64
+"""How many failures besides the root cause are listed; the others of thousands are only counted."""
+
+
+def summarize(name: str, failures: Mapping[int, ProcessFailure], border: str = "=", rule: str = "-") -> str:
+    """The summary of `failures`, of which there is at least one.
+
+    It begins with a line break, so that whatever introduces it stands on a line of its own, and ends with the
+    root cause, because a terminal shows the end. Each failure's number is its place in time, from 0.
+    """
+    (first_rank, first), *others = in_order(failures)
+    title = f"{name} FAILED"
+    listed = ["Failures:", *_others(others)]
+    cause = ["Root Cause (first observed failure):", *_root_cause(first_rank, first)]
+    width = min(max(len(line) for line in [title, *listed, *cause]), BORDER_MAX_CHARS)
+    block = ["", border * width, title, rule * width, *listed, rule * width, *cause, border * width]
+    return encodable("\n".join(block))
+
+
+def _others(others: list[tuple[int, ProcessFailure]]) -> list[str]:
+    if not others:
+        return ["  <NO_OTHER_FAILURES>"]
+    lines = [
+        f"  [{place}] rank {_rank(rank, failure)}, host {failure.host}, exitcode {_exit(failure)}: " + gist(failure)
+        for place, (rank, failure) in enumerate(others[:OTHERS_MAX_LINES], start=1)
+    ]
+    unlisted = len(others) - len(lines)
+    return [*lines, f"  and {unlisted} more"] if unlisted else lines
+
+
+def _root_cause(rank: int, failure: ProcessFailure) -> list[str]:
+    first_line, *rest = failure.message.rstrip().split("\n")
+    # A traceback starts on a line of its own, where its indentation can be read.
+    reason = ["", first_line, *rest] if rest else [first_line]
+    return [
+        "[0]:",
+        f"  time      : {failure.timestamp_isoformat()}",
+        f"  host      : {failure.host}",
+        f"  rank      : {_rank(rank, failure)}",
+        f"  exitcode  : {_exit(failure)}",
+        f"  error_file: {failure.error_file}",
+        f"  traceback : {reason[0]}".rstrip(),
+        *(f"    {line}".rstrip() for line in reason[1:]),
+    ]
+
+
+def _rank(rank: int, failure: ProcessFailure) -> str:
+    return f"{rank} (local_rank: {failure.local_rank})"
+
+
+def _exit(failure: ProcessFailure) -> str:
+    signal = f" ({failure.signal_name()})" if failure.exitcode < 0 else ""
+    return f"{failure.exitcode} (pid: {failure.pid}){signal}"
+
+
+def gist(failure: ProcessFailure) -> str:
+    """The reason of a failure in one line."""
+    message = failure.error_file_data.get("message")
+    stated = message.get("message") if isinstance(message, dict) else None
+    text = stated if isinstance(stated, str) and stated.strip() else failure.message
+    return headline(text, HEADLINE_MAX_CHARS)

@@ -1,0 +1,294 @@
+"""A set of processes from its start to its end, seen by the program that started it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+
+from holdfast.processes.interruption import SignalException, SignalWakeUp, Uninterrupted, handlers
+from holdfast.processes.kept import KeptProcesses
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any, Self, TextIO
+
+    from holdfast.errors import ProcessFailure
+    from holdfast.processes.keeper import Launch
+    from holdfast.processes.kept import Exit
+    from holdfast.processes.logs import LogsSpecs
+    from holdfast.processes.tail import TailLog
+
+SHUTDOWN_TIMEOUT_S = 30
+"""How long processes have between the stop signal and SIGKILL, where nobody says otherwise."""
+
+
+class RunProcsResult:
+    """How a set ended: what each process returned, or which failed by themselves, and where their output is.
+
+    `terminated` has the exit codes of processes that were stopped, because a sibling failed or the set was closed.
+    They are neither successes nor failures.
+    """
+
+    __hash__ = None  # type: ignore[assignment]  # the fields can change
+
+    def __init__(
+        self,
+        return_values: dict[int, Any] | None = None,
+        failures: dict[int, ProcessFailure] | None = None,
+        stdouts: dict[int, str] | None = None,
+        stderrs: dict[int, str] | None = None,
+        terminated: dict[int, int] | None = None,
+    ) -> None:
+        self.return_values = return_values or {}
+        self.failures = failures or {}
+        self.stdouts = stdouts or {}
+        self.stderrs = stderrs or {}
+        self.terminated = terminated or {}
+
+    def is_failed(self) -> bool:
+        return bool(self.failures)
+
+    def __repr__(self) -> str:
+        return f"RunProcsResult({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RunProcsResult) and vars(self) == vars(other)
+
+
+class PContext:
+    """A set of processes that is started, waited for and closed as one.
+
+    `start_processes` makes one. It is also a context manager that closes at the end. Its `fileno` is readable
+    when `wait(0)` may have something to say, for callers with an event loop of their own.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        entrypoint: Callable[..., Any] | str,
+        args: Mapping[int, tuple[Any, ...]],
+        envs: Mapping[int, Mapping[str, str]],
+        logs_specs: LogsSpecs,
+        log_line_prefixes: dict[int, str] | None = None,
+        numa_options: object = None,
+        duplicate_stdout_filters: list[str] | None = None,
+        duplicate_stderr_filters: list[str] | None = None,
+        shutdown_timeout: float = SHUTDOWN_TIMEOUT_S,
+    ) -> None:
+        check_ranks(name, args=args, envs=envs)
+        if numa_options is not None:
+            from holdfast.errors.notice import notice  # noqa: PLC0415 - hardly ever asked for
+
+            notice(f"{name}: workers are not bound to NUMA nodes: the binding follows GPUs, and there are none here")
+        self.name = name
+        self.entrypoint = entrypoint
+        self.args = args
+        self.nprocs = len(args)
+        self.shutdown_timeout = shutdown_timeout
+        self.envs = {rank: dict(env) for rank, env in envs.items()}
+        self.logs = logs_specs.reify(self.envs)
+        self._log_line_prefixes = log_line_prefixes
+        self._filters = (duplicate_stdout_filters, duplicate_stderr_filters)
+        self._tails: list[TailLog] = []
+        self._filtered_logs: list[TextIO] = []
+        self._kept: KeptProcesses | None = None
+        self._stopped_at = float("inf")
+        self._result: RunProcsResult | None = None
+
+    # What a kind of process brings
+
+    def _launches(self) -> list[Launch]:
+        """The programs of the set."""
+        raise NotImplementedError
+
+    def _return_value(self, rank: int) -> Any:
+        """What the process of `rank`, which exited with 0, returned."""
+        raise NotImplementedError
+
+    def _release(self) -> None:
+        """Free what the set held; its processes are gone."""
+
+    # Starting
+
+    def start(self) -> None:
+        """Start all processes, or none: one that cannot start raises the reason, such as FileNotFoundError."""
+        if self._kept is not None or self._result is not None:
+            raise ValueError(f"{self.name} was started before; make another context to start it again")
+        handlers.install()
+        try:
+            self._start()
+        except BaseException as error:
+            self.close(error.sigval if isinstance(error, SignalException) else None)
+            raise
+
+    def _start(self) -> None:
+        with Uninterrupted():
+            self._kept = kept = KeptProcesses(self._launches())
+        self._wait_until(lambda: kept.is_started)
+        if kept.error is not None:
+            raise kept.error
+        if kept.keeper_died:
+            from holdfast.errors import InfrastructureError  # noqa: PLC0415 - only on the way out
+
+            raise InfrastructureError(f"{self.name}: the keeper, PID {kept.keeper_pid}, ended while it started processes")
+        self._start_tails()
+
+    def _start_tails(self) -> None:
+        """Not before the processes are forked: tails have threads."""
+        logs = self.logs
+        for files, console, filtered_log, filters in (
+            (logs.tee_stdouts, sys.stdout, logs.filtered_stdout, self._filters[0]),
+            (logs.tee_stderrs, sys.stderr, logs.filtered_stderr, self._filters[1]),
+        ):
+            if not files:
+                continue
+            from holdfast.processes.tail import TailLog  # noqa: PLC0415 - only for a tee
+
+            if console is not None:
+                self._tails.append(TailLog(self.name, files, console, self._log_line_prefixes).start())
+            if filters and filtered_log:
+                copy = open(filtered_log, "a", encoding="utf-8")  # noqa: SIM115 - closed when the set has ended
+                self._filtered_logs.append(copy)
+                wanted = _containing_one_of(filters)
+                self._tails.append(
+                    TailLog(self.name, files, copy, self._log_line_prefixes, log_line_filter=wanted).start()
+                )
+
+    # Watching
+
+    def pids(self) -> dict[int, int]:
+        """The process identifiers by local rank."""
+        return {} if self._kept is None else dict(sorted(self._kept.pids.items()))
+
+    def fileno(self) -> int:
+        if self._kept is None or self._kept.is_gone:
+            raise ValueError(f"{self.name} is not running")
+        return self._kept.fileno()
+
+    def wait(self, timeout: float = -1, period: float = 1) -> RunProcsResult | None:
+        """Wait for the set to end: all exited with 0, or one failed, and then the others were stopped.
+
+        Returns None when `timeout` seconds pass first; a negative one never does, and 0 is a single look.
+        `period` is accepted and means nothing: the wait is for the kernel's word.
+        """
+        del period
+        if self._result is None:
+            if self._kept is None:
+                raise ValueError(f"{self.name} was not started")
+            self._wait_until(self._is_over, None if timeout < 0 else time.monotonic() + timeout)
+            if self._is_over():
+                self.close()
+        return self._result
+
+    def _is_over(self) -> bool:
+        assert self._kept is not None
+        exits = self._kept.exits.values()
+        return self._kept.is_gone or len(exits) == self.nprocs or any(exit_.code != 0 for exit_ in exits)
+
+    def _wait_until(self, is_true: Callable[[], bool], deadline: float | None = None) -> None:
+        assert self._kept is not None
+        with SignalWakeUp() as signals:
+            self._kept.wait_until(is_true, deadline, signals)
+
+    # Stopping
+
+    def close(self, death_sig: signal.Signals | None = None, timeout: float | None = None) -> None:
+        """End the set: `death_sig` (SIGTERM) to all at once, and SIGKILL after `timeout` seconds to what is left.
+
+        When it returns, no process of the set is alive or a zombie; one that the kernel cannot end is named on
+        stderr. Interrupted by a signal, it can be called again, with less patience. Closing again does nothing.
+        """
+        if self._result is not None:
+            return
+        kept = self._kept
+        if kept is not None:
+            self._stopped_at = min(self._stopped_at, time.time())
+            kept.stop(death_sig or signal.SIGTERM, self.shutdown_timeout if timeout is None else timeout)
+            self._wait_until(lambda: kept.is_gone or bool(kept.stuck))
+        with Uninterrupted():
+            self._finish()
+
+    def _finish(self) -> None:
+        for tail in self._tails:
+            tail.stop()
+        for log in self._filtered_logs:
+            log.close()
+        self._result = self._collect()
+        self._release()
+        handlers.uninstall()
+        if self._kept is not None and self._kept.stuck:
+            from holdfast.errors.notice import notice  # noqa: PLC0415 - hardly ever the case
+
+            pids = ", ".join(map(str, self._kept.stuck))
+            notice(f"{self.name}: SIGKILL has not ended {pids}: stuck in the kernel, or of another user")
+
+    def _collect(self) -> RunProcsResult:
+        result = RunProcsResult(stdouts=self.logs.stdouts, stderrs=self.logs.stderrs)
+        for rank, exit_ in sorted(self._kept.exits.items()) if self._kept else ():
+            if exit_.code == 0 and exit_.on_its_own:
+                try:
+                    result.return_values[rank] = self._return_value(rank)
+                except Exception as error:  # noqa: BLE001 - to rebuild a value runs the user's code
+                    result.failures[rank] = self._failure(rank, exit_)
+                    result.failures[rank].message = f"the value that it returned cannot be read: {error!r}"
+            elif exit_.code != 0 and (exit_.on_its_own or self._had_failed(rank, exit_)):
+                result.failures[rank] = self._failure(rank, exit_)
+            else:
+                result.terminated[rank] = exit_.code
+        if len(result.return_values) < self.nprocs:
+            result.return_values = {}
+        return result
+
+    def _had_failed(self, rank: int, exit_: Exit) -> bool:
+        """Whether a process that was stopped had said before why it was about to end: a slow exit is no alibi."""
+        failure = self._failure(rank, exit_)
+        return failure.has_error_file() and failure.timestamp <= self._stopped_at
+
+    def _failure(self, rank: int, exit_: Exit) -> ProcessFailure:
+        from holdfast.errors import Category, ProcessFailure  # noqa: PLC0415 - only when something failed
+
+        assert self._kept is not None
+        failure = ProcessFailure(
+            local_rank=rank,
+            pid=self._kept.pids[rank],
+            exitcode=exit_.code,
+            error_file=self.logs.error_files[rank],
+        )
+        if not failure.has_error_file():
+            failure.timestamp = exit_.timestamp
+            if self._kept.keeper_died:
+                failure.message = f"killed with its keeper, PID {self._kept.keeper_pid}, which was killed from outside"
+                failure.category = Category.INFRASTRUCTURE
+        return failure
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def check_ranks(name: str, **mappings: Mapping[int, Any]) -> None:
+    """Each mapping has the ranks 0 to N-1 and no others; the error names the mapping and the rank."""
+    nprocs = max(map(len, mappings.values()))
+    problem = "" if nprocs else f"{' and '.join(mappings)} are empty; there is no process to start"
+    for what, mapping in mappings.items():
+        for rank in range(nprocs):
+            if not problem and rank not in mapping:
+                others = ", ".join(map(str, mapping)) or "none"
+                problem = (
+                    f"{what} has no rank {rank}; {nprocs} processes need the ranks 0 to {nprocs - 1}, it has {others}"
+                )
+    if problem:
+        from holdfast.errors import InputError  # noqa: PLC0415 - only on the way out
+
+        class RanksError(InputError, RuntimeError):
+            """Also a RuntimeError, which is what callers of torch's function expect."""
+
+        raise RanksError(f"{name}: {problem}")
+
+
+def _containing_one_of(texts: list[str]) -> Callable[[str], bool]:
+    return lambda line: any(text in line for text in texts)

@@ -1,0 +1,204 @@
+"""A set of processes that each run a Python function.
+
+To become a Python process that can run a given function is multiprocessing's business, and its code does it here:
+its form of a pickled process, its entry for a spawned child, its bootstrap. Two things differ. The keeper forks. And
+the value comes back through memory that this process made and looks into when the other has ended: one of any size
+is written with nobody reading at the other end, so there is nothing to drain and nothing to deadlock.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import signal
+import sys
+from multiprocessing import context as mp_context
+from multiprocessing import popen_spawn_posix, reduction, resource_tracker, spawn
+from multiprocessing.process import BaseProcess
+
+from holdfast.processes.context import PContext
+from holdfast.processes.keeper import Launch, PickledCall
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from holdfast.processes.logs import LogsSpecs
+
+START_METHODS = ("spawn", "fork", "forkserver")
+
+
+class MultiprocessContext(PContext):
+    """Runs ``entrypoint(*args)`` for each rank, and returns what the functions return.
+
+    `start_method` is "spawn" (each in a fresh interpreter), "forkserver" (each in a fork of one fresh interpreter) or
+    "fork" (each in a fork of this process).
+    """
+
+    entrypoint: Callable[..., Any]
+
+    def __init__(
+        self,
+        name: str,
+        entrypoint: Callable[..., Any],
+        args: Mapping[int, tuple[Any, ...]],
+        envs: Mapping[int, Mapping[str, str]],
+        start_method: str,
+        logs_specs: LogsSpecs,
+        *options: Any,
+        **named_options: Any,
+    ) -> None:
+        if start_method not in START_METHODS:
+            from holdfast.errors import InputError  # noqa: PLC0415 - only on the way out
+
+            raise InputError(f"{name}: start method {start_method!r} is none of {', '.join(START_METHODS)}")
+        super().__init__(name, entrypoint, args, envs, logs_specs, *options, **named_options)
+        self.start_method = start_method
+        self._values: dict[int, int] = {}
+        self._fds: list[int] = []
+
+    def _launches(self) -> list[Launch]:
+        lifeline, agents_end = os.pipe()
+        self._fds += (lifeline, agents_end)
+        return [self._launch(rank, lifeline, agents_end) for rank in sorted(self.args)]
+
+    def _launch(self, rank: int, lifeline: int, agents_end: int) -> Launch:
+        value = self._values[rank] = os.memfd_create(f"{self.name}-{rank}-value")
+        self._fds.append(value)
+        process = _FunctionProcess(
+            f"{self.name}-{rank}", self.start_method, self.entrypoint, self.args[rank], value, lifeline
+        )
+        program: list[str] | Callable[[], int]
+        fds: list[int] | None
+        if self.start_method == "fork":
+            program, fds = (lambda: process.run_in_fork(agents_end)), None
+        else:
+            pickled, fds = _pickled(process)
+            self._fds.append(pickled)
+            if self.start_method == "forkserver":
+                program = PickledCall(pickled)
+            else:
+                tracker = _resource_tracker_fd()
+                program = spawn.get_command_line(pipe_handle=pickled, tracker_fd=tracker)
+                fds += [] if tracker is None else [tracker]
+        return Launch(
+            rank,
+            program,
+            {**os.environ, **self.envs[rank]},
+            self.logs.stdouts[rank],
+            self.logs.stderrs[rank],
+            fds,
+        )
+
+    def _return_value(self, rank: int) -> Any:
+        with open(self._values[rank], "rb", closefd=False) as file:
+            file.seek(0)
+            # Nothing was written for None, and by a function that left with sys.exit(0).
+            return pickle.load(file) if os.fstat(file.fileno()).st_size else None  # noqa: S301 - our own worker wrote it
+
+    def _release(self) -> None:
+        for fd in self._fds:
+            os.close(fd)
+        self._fds.clear()
+
+
+class _FunctionProcess(BaseProcess):
+    """What multiprocessing boots in the child; it is never started in the parent."""
+
+    def __init__(
+        self,
+        name: str,
+        start_method: str,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        value: int,
+        lifeline: int,
+    ) -> None:
+        super().__init__(name=name)
+        self._start_method = start_method
+        self._function = function
+        self._function_args = args
+        self._value = value
+        self._lifeline = lifeline
+
+    def run_in_fork(self, agents_end: int) -> int:
+        os.close(agents_end)
+        if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        # The parent may have replaced these, a notebook for one; a redirect means the descriptors.
+        sys.stdout = _stream_on(sys.stdout, 1)
+        sys.stderr = _stream_on(sys.stderr, 2)
+        return self._bootstrap(None)
+
+    def _bootstrap(self, parent_sentinel: int | None = None) -> int:
+        if parent_sentinel is not None:
+            os.close(parent_sentinel)  # a copy of the memory we were pickled in, which tells nothing of our parent
+        code: int = super()._bootstrap(parent_sentinel=self._lifeline)  # type: ignore[misc]
+        return code
+
+    def run(self) -> None:
+        from holdfast.errors import record  # noqa: PLC0415 - only in the child
+
+        record(self._call)()
+
+    def _call(self) -> None:
+        value = self._function(*self._function_args)
+        if value is None:
+            return
+        try:
+            with open(self._value, "wb", closefd=False) as file:
+                pickle.dump(value, file, protocol=pickle.HIGHEST_PROTOCOL)
+        except Exception as error:
+            os.ftruncate(self._value, 0)
+            error.add_note(f"{self._function!r} returned a {type(value).__name__}, which cannot be sent to its parent")
+            raise
+
+
+class _Spawning:
+    """Collects the descriptors that a pickled process refers to. They have the same numbers in the child."""
+
+    DupFd = popen_spawn_posix._DupFd  # noqa: SLF001 - the partner of `duplicate_for_child`
+
+    def __init__(self) -> None:
+        self.fds: list[int] = []
+
+    def duplicate_for_child(self, fd: int) -> int:
+        self.fds.append(fd)
+        return fd
+
+
+def _pickled(process: _FunctionProcess) -> tuple[int, list[int]]:
+    """The process in a descriptor, in the form that multiprocessing's children read, and all it needs open."""
+    spawning = _Spawning()
+    file = io.BytesIO()
+    mp_context.set_spawning_popen(spawning)  # type: ignore[arg-type]
+    try:
+        reduction.dump(spawn.get_preparation_data(process.name), file)
+        reduction.dump(process, file)
+    except Exception as error:
+        error.add_note("a function and its arguments are pickled to start it; start_method='fork' does without")
+        raise
+    finally:
+        mp_context.set_spawning_popen(None)
+    pickled = os.memfd_create(process.name)
+    with open(pickled, "wb", closefd=False) as target:
+        target.write(file.getbuffer())
+    os.lseek(pickled, 0, os.SEEK_SET)
+    return pickled, [pickled, process._value, process._lifeline, *spawning.fds]  # noqa: SLF001 - a class of this module
+
+
+def _resource_tracker_fd() -> int | None:
+    """Of the tracker that runs already; one that does not has nothing that a child could share."""
+    fd: int | None = resource_tracker._resource_tracker._fd  # type: ignore[attr-defined]  # noqa: SLF001
+    return fd
+
+
+def _stream_on(stream: Any, fd: int) -> Any:
+    try:
+        if stream.fileno() == fd:
+            return stream
+    except (AttributeError, OSError, ValueError):
+        pass
+    return open(fd, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)

@@ -1,0 +1,148 @@
+"""Signals as exceptions: while a set of processes runs, a signal to stop raises `SignalException` where the main
+thread is. The handlers that stood before are put back when the last set closes.
+
+Only the main thread of a process may install handlers. Elsewhere all of this does nothing, and signals are
+the business of whoever owns the main thread.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any, Self
+
+SIGNALS_VARIABLE = "TORCHELASTIC_SIGNALS_TO_HANDLE"
+DEFAULT_SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
+
+
+class SignalException(Exception):  # noqa: N818 - the name is part of the contract
+    """A signal asked this process to stop; `sigval` says which."""
+
+    def __init__(self, msg: str, sigval: signal.Signals) -> None:
+        super().__init__(msg, sigval)
+        self.sigval = sigval
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def signals_to_handle(text: str | None = None) -> list[signal.Signals]:
+    """The signals that `text`, or else the environment, names."""
+    text = os.environ.get(SIGNALS_VARIABLE, DEFAULT_SIGNALS) if text is None else text
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in signal.Signals.__members__]
+    uncatchable = [name for name in names if name in ("SIGKILL", "SIGSTOP")]
+    if unknown or uncatchable:
+        from holdfast.errors import InputError  # noqa: PLC0415 - only on the way out
+
+        reason = "is no signal of this system" if unknown else "cannot be handled by any process"
+        raise InputError(
+            f"{SIGNALS_VARIABLE}={text!r}: {(unknown or uncatchable)[0]!r} {reason}; "
+            f"write names separated by commas, such as {DEFAULT_SIGNALS}"
+        )
+    return [signal.Signals[name] for name in names]
+
+
+class _Handlers:
+    """What is installed in this process, which has one set of handlers for all its sets of workers."""
+
+    def __init__(self) -> None:
+        self.users = 0
+        self.main_thread: int | None = None
+        self.previous: dict[int, Any] = {}
+        self.critical_sections = 0
+        self.pending: list[int] = []
+
+    def install(self) -> None:
+        wanted = signals_to_handle()
+        self.users += 1
+        if self.previous:
+            return
+        try:
+            for signum in wanted:
+                self.previous[signum] = signal.signal(signum, self._handle)
+        except ValueError:
+            return  # not the main thread, the one reason for a ValueError here
+        self.main_thread = _thread.get_ident()
+
+    def uninstall(self) -> None:
+        self.users -= 1
+        if self.users == 0:
+            self._put_back()
+
+    def _put_back(self) -> None:
+        try:
+            while self.previous:
+                signum, handler = next(iter(self.previous.items()))
+                # None: it was installed by something other than Python, which is out of reach.
+                signal.signal(signum, signal.SIG_DFL if handler is None else handler)
+                del self.previous[signum]
+        except ValueError:
+            pass  # closed by another thread: `_handle` does it when a signal comes
+        else:
+            self.main_thread = None
+
+    def _handle(self, signum: int, _frame: FrameType | None) -> None:
+        if self.users == 0:
+            self._put_back()
+            os.kill(os.getpid(), signum)
+        elif self.critical_sections:
+            self.pending.append(signum)
+        else:
+            self.interrupt(signum)
+
+    def interrupt(self, signum: int) -> None:
+        received = signal.Signals(signum)
+        raise SignalException(f"process {os.getpid()} got the signal {received.name}", sigval=received)
+
+
+handlers = _Handlers()
+
+
+class Uninterrupted:
+    """A section that a signal must not leave half done; the exception comes at its end."""
+
+    def __enter__(self) -> None:
+        self._counts = handlers.main_thread == _thread.get_ident()
+        if self._counts:
+            handlers.critical_sections += 1
+
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        if self._counts:
+            handlers.critical_sections -= 1
+            if not handlers.critical_sections and handlers.pending and error_type is None:
+                signum = handlers.pending[0]
+                handlers.pending.clear()
+                handlers.interrupt(signum)
+
+
+class SignalWakeUp:
+    """A descriptor that is readable when a signal came, for waits in the main thread.
+
+    Without it a signal that comes between the last instruction of Python and the system call would be handled only
+    when the wait ends. Whoever else listens for signals in this process is told as well.
+    """
+
+    def __enter__(self) -> Self:
+        self.fd: int | None = None
+        if handlers.main_thread == _thread.get_ident():
+            self.fd, self._write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            self._others = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.fd is not None:
+            signal.set_wakeup_fd(self._others, warn_on_full_buffer=False)
+            os.close(self.fd)
+            os.close(self._write_end)
+
+    def drain(self) -> None:
+        if self.fd is not None:
+            signals = os.read(self.fd, 4096)
+            if self._others >= 0:
+                os.write(self._others, signals)

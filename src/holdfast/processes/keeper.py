@@ -1,0 +1,461 @@
+"""The keeper: the one process that every process of a set descends from.
+
+A set of workers is not started by the agent itself but by a small process between them, which does for the set what
+init does for a machine:
+
+- it is the workers' parent and a subreaper, so whatever a worker leaves behind, in whatever session, becomes its
+  child. Nothing can leave the set, and ``wait`` answering ECHILD is the kernel's own proof that nothing is left;
+- it outlives a killed agent just long enough to end the set. It learns of the agent's death from a pidfd, and from
+  the end of its command pipe where there are none;
+- it alone has children, signal handlers and waits. The agent's process, which may be anybody's notebook, keeps its
+  own; the agent sees one readable descriptor. Threads do not matter either: a parent-death signal goes out
+  when the *thread* that forked ends, and the keeper has one thread for all its life.
+
+Children are only ever signalled by their parent, which has not reaped them: no process identifier can have been given
+to somebody else in between. Grandchildren are not looked for. They come by themselves when their parents end.
+
+Waiting is for SIGCHLD and not for a pidfd of each worker, because the exits of adopted processes are announced in no
+other way; one mechanism serves both and does so on every kernel.
+
+The agent writes one kind of line, and the keeper the others:
+
+    stop SIGNAL GRACE_S          end the set: the signal to all, SIGKILL after the grace
+
+    pid RANK PID                 the process of this rank was forked
+    error RANK ERRNO PATH        ... and could not become its program
+    started                      all of them run their programs, or have failed to
+    exit RANK CODE TIME KIB      it ended (minus the signal's number), its peak memory
+    stopping                     exits after this line may be our own doing
+    gone                         the set has no processes
+    stuck PID ...                these survive SIGKILL; the keeper stays with them
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from contextlib import suppress
+
+from holdfast.processes.prctl import adopt_orphans, die_with_parent
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from typing import NoReturn
+
+LEFTOVER_GRACE_S = 1.0
+"""What outlives the workers has this long after the stop signal. Python's resource tracker, for one, ignores SIGTERM
+and unlinks shared memory once its clients are gone."""
+
+KILL_WAIT_S = 10.0
+"""How long after SIGKILL the keeper says which processes do not end (uninterruptible, or not ours to kill)."""
+
+PROGRAM_NOT_STARTED = 127
+"""The exit code of a worker that could not become its program, as a shell has it."""
+
+_FAULTS = frozenset(
+    (
+        signal.SIGSEGV,
+        signal.SIGBUS,
+        signal.SIGFPE,
+        signal.SIGILL,
+        signal.SIGABRT,
+        signal.SIGTRAP,
+        signal.SIGSYS,
+    )
+)
+_UNCATCHABLE = frozenset((signal.SIGKILL, signal.SIGSTOP))
+_IGNORED_BY_PYTHON = frozenset((signal.SIGPIPE, signal.SIGXFSZ))
+
+
+class Launch:
+    """One process of the set: its rank, its program, and what it starts with.
+
+    `program` is a command line, or a function that runs in a fork of the keeper and returns the exit code. `env` is
+    the whole environment. `stdout` and `stderr` are paths to append to, or empty to inherit. Of the descriptors,
+    the standard ones and `fds` stay open; None keeps all, as a fork does.
+    """
+
+    __slots__ = ("env", "fds", "program", "rank", "stderr", "stdout")
+
+    def __init__(
+        self,
+        rank: int,
+        program: Sequence[str] | Callable[[], int],
+        env: Mapping[str, str],
+        stdout: str = "",
+        stderr: str = "",
+        fds: Sequence[int] | None = (),
+    ) -> None:
+        self.rank = rank
+        self.program = program
+        self.env = env
+        self.stdout = stdout
+        self.stderr = stderr
+        self.fds = fds
+
+
+class PickledCall:
+    """A program that is a pickled function in a descriptor, in the form that multiprocessing gives to its children."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __call__(self) -> int:
+        from multiprocessing import spawn  # noqa: PLC0415 - only for functions
+
+        code: int = spawn._main(self.fd, None)  # type: ignore[arg-type]  # noqa: SLF001 - what its fork server calls
+        return code
+
+
+class SignalSetup:
+    """How the agent treated signals, so that the workers can start as if it had started them."""
+
+    __slots__ = ("blocked", "ignored")
+
+    def __init__(self, blocked: Iterable[int], ignored: Iterable[int]) -> None:
+        self.blocked = tuple(blocked)
+        self.ignored = tuple(ignored)
+
+    @classmethod
+    def block_all(cls) -> SignalSetup:
+        """Hold every signal back until the keeper has its own handlers; returns what to go back to."""
+        ignored = [
+            s for s in signal.valid_signals() if s not in _IGNORED_BY_PYTHON and signal.getsignal(s) is signal.SIG_IGN
+        ]
+        return cls(signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()), ignored)
+
+    def unblock(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self.blocked)
+
+    def restore(self) -> None:
+        """In a worker: the agent's dispositions, with what no program expects to inherit set to default."""
+        for signum in signal.valid_signals() - _UNCATCHABLE:
+            signal.signal(signum, signal.SIG_IGN if signum in self.ignored else signal.SIG_DFL)
+        self.unblock()
+
+
+def keep(launches: Sequence[Launch], commands: int, reports: int, agent_pid: int, signals: SignalSetup) -> NoReturn:
+    """Be the keeper of `launches`, and exit. Called in a process of its own, with all signals blocked."""
+    code = 1
+    try:
+        _Keeper(launches, commands, reports, agent_pid, signals).run()
+        code = 0
+    except BaseException:  # noqa: BLE001 - whatever happens, this process must not return into its caller's frames
+        sys.excepthook(*sys.exc_info())
+        _end_children()
+    finally:
+        os._exit(code)
+
+
+class _Keeper:
+    def __init__(
+        self, launches: Sequence[Launch], commands: int, reports: int, agent_pid: int, signals: SignalSetup
+    ) -> None:
+        self._launches = launches
+        self._commands = commands
+        self._reports = reports
+        self._signals = signals
+        self._pid = os.getpid()
+        self._ranks: dict[int, int] = {}
+        self._command = b""
+        self._stop_signal = 0
+        self._killing = False
+        self._deadline: float | None = None
+        self._signalled: set[int] = set()
+
+        _leave_the_agents_terminal()
+        if all(launch.fds is not None for launch in launches):
+            # A keeper that runs on in a copy of the agent must not hold the agent's sockets and files open.
+            _keep_only({commands, reports, *(fd for launch in launches for fd in launch.fds or ())})
+        self._child_exits, self._wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
+        _ignore_signals()
+        adopt_orphans()
+        self._agent = _pidfd_of(agent_pid)
+        if os.getppid() != agent_pid:
+            raise SystemExit("the agent ended before its keeper began")
+        self._poll = select.poll()
+        self._handlers: dict[int, Callable[[], None]] = {}
+
+    def run(self) -> None:
+        self._on_readable(self._commands, self._obey)
+        self._on_readable(self._child_exits, self._reap)
+        if self._agent is not None:
+            self._on_readable(self._agent, self._agent_died)
+        self._start_all()
+        while self._has_children():
+            for fd, _ in self._poll.poll(self._wait_ms()):
+                if fd in self._handlers:  # not forgotten by a handler of this very round
+                    self._handlers[fd]()
+            if self._deadline is not None and time.monotonic() >= self._deadline:
+                self._deadline_passed()
+        self._tell("gone")
+
+    def _on_readable(self, fd: int, handler: Callable[[], None]) -> None:
+        self._handlers[fd] = handler
+        self._poll.register(fd, select.POLLIN)
+
+    def _forget(self, fd: int) -> None:
+        del self._handlers[fd]
+        self._poll.unregister(fd)
+
+    def _wait_ms(self) -> int | None:
+        if self._deadline is None:
+            return None
+        # Upwards: a wait that ends just short of its deadline would only be repeated.
+        return max(0, int((self._deadline - time.monotonic()) * 1000) + 1)
+
+    # Starting
+
+    def _start_all(self) -> None:
+        """Fork every worker. They all run their programs when `starting` is at its end: each holds the other end
+        until its exec closes it. Signals wait meanwhile, so that a child gets those meant for it only once it treats
+        them as its program expects.
+        """
+        starting, held_until_exec = os.pipe2(os.O_CLOEXEC)
+
+        def started() -> None:
+            self._forget(starting)
+            os.close(starting)
+            self._tell("started")
+
+        for launch in self._launches:
+            try:
+                pid = os.fork()
+            except OSError as error:
+                self._tell(f"error {launch.rank} {error.errno} fork")
+                break
+            if pid == 0:
+                os.close(starting)
+                self._become(launch, held_until_exec)
+            self._ranks[pid] = launch.rank
+            self._tell(f"pid {launch.rank} {pid}")
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.close(held_until_exec)
+        self._on_readable(starting, started)
+
+    def _become(self, launch: Launch, starting: int) -> NoReturn:
+        program = launch.program
+        code = PROGRAM_NOT_STARTED
+        try:
+            signal.set_wakeup_fd(-1)
+            os.setsid()
+            die_with_parent(signal.SIGKILL)
+            if os.getppid() != self._pid:
+                os._exit(code)
+            for path, fd in ((launch.stdout, 1), (launch.stderr, 2)):
+                if path:
+                    _append_to(path, fd)
+            if launch.fds is not None:
+                _keep_only({self._reports, starting, *launch.fds})
+                for fd in launch.fds:
+                    os.set_inheritable(fd, True)
+            self._signals.restore()
+            if callable(program):
+                self._let_go(starting)
+                code = _call(program, launch.env)
+            else:
+                os.execvpe(program[0], list(program), launch.env)  # noqa: S606 - no shell is the point
+        except OSError as error:
+            # Of a command, the name as it was given says more than the last place where it was looked for.
+            is_log = error.filename in (launch.stdout, launch.stderr)
+            path = error.filename if is_log or callable(program) else program[0]
+            self._tell(f"error {launch.rank} {error.errno} {path}")
+        except BaseException:  # noqa: BLE001 - a worker must not go on as a second keeper
+            sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(code)
+
+    def _let_go(self, starting: int) -> None:
+        """What an exec would have closed."""
+        for fd in (*self._handlers, self._wakeup, self._reports, starting):
+            with suppress(OSError):  # closed before, with all that this worker was not to keep
+                os.close(fd)
+
+    # Watching
+
+    def _reap(self) -> None:
+        os.read(self._child_exits, 4096)
+        if not self._has_children():
+            return
+        if self._killing:
+            self._signal_children(signal.SIGKILL)
+        elif self._stop_signal and not self._ranks:
+            self._stop_leftovers()
+
+    def _has_children(self) -> bool:
+        """Reap what has ended. False is the proof that nothing of the set is alive."""
+        try:
+            while True:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+                if pid == 0:
+                    return True
+                self._signalled.discard(pid)
+                rank = self._ranks.pop(pid, None)
+                if rank is not None:
+                    code = os.waitstatus_to_exitcode(status)
+                    self._tell(f"exit {rank} {code} {time.time():.6f} {usage.ru_maxrss}")
+        except ChildProcessError:
+            return False
+
+    # Stopping
+
+    def _obey(self) -> None:
+        data = os.read(self._commands, 4096)
+        if not data:
+            self._agent_died()
+            return
+        *lines, self._command = (self._command + data).split(b"\n")
+        for line in lines:
+            _, signum, grace_s = line.split()
+            self._stop(int(signum), float(grace_s))
+
+    def _stop(self, signum: int, grace_s: float) -> None:
+        if self._killing or not self._has_children():
+            return
+        if not self._stop_signal:
+            self._tell("stopping")
+        self._stop_signal = signum
+        for pid in self._ranks:
+            _signal_group(pid, signum)
+        self._end_by(grace_s)
+        if not self._ranks:
+            self._stop_leftovers()
+
+    def _stop_leftovers(self) -> None:
+        """The workers are gone, and what they left has come to us: the same signal, and a short grace of its own."""
+        self._signal_children(self._stop_signal)
+        self._end_by(LEFTOVER_GRACE_S)
+
+    def _end_by(self, wait_s: float) -> None:
+        deadline = time.monotonic() + wait_s
+        self._deadline = deadline if self._deadline is None else min(deadline, self._deadline)
+
+    def _deadline_passed(self) -> None:
+        if self._killing:
+            self._deadline = None
+            self._tell(f"stuck {' '.join(map(str, _children()))}")
+        else:
+            self._kill()
+
+    def _kill(self) -> None:
+        self._killing = True
+        self._deadline = time.monotonic() + KILL_WAIT_S
+        self._signalled.clear()
+        for pid in self._ranks:
+            _signal_group(pid, signal.SIGKILL)
+        self._signal_children(signal.SIGKILL)
+
+    def _signal_children(self, signum: int) -> None:
+        """Signal the children of the moment, each once. Those that come to us later come with their parent's exit."""
+        for pid in set(_children()) - self._signalled:
+            self._signalled.add(pid)
+            try:
+                os.kill(pid, signum)
+                os.kill(pid, signal.SIGCONT)
+            except PermissionError:
+                pass  # it changed its user; in the end `stuck` names it
+
+    def _agent_died(self) -> None:
+        """Nobody is left to wait for a grace, and another agent may be about to start the same work."""
+        self._forget(self._commands)
+        if self._agent is not None:
+            self._forget(self._agent)
+        if not self._killing:
+            self._kill()
+
+    def _tell(self, line: str) -> None:
+        with suppress(BrokenPipeError):  # the agent is gone; its pidfd or its command pipe says so as well
+            os.write(self._reports, os.fsencode(line.replace("\n", "?")) + b"\n")
+
+
+def _keep_only(fds: Collection[int]) -> None:
+    """Close every descriptor but the standard ones and these, and let none of these into another program."""
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        if fd > 2 and fd not in fds:  # noqa: PLR2004 - the standard ones
+            with suppress(OSError):  # the one that listed them
+                os.close(fd)
+    for fd in fds:
+        os.set_inheritable(fd, False)
+
+
+def _call(program: Callable[[], int], env: Mapping[str, str]) -> int:
+    os.environ.clear()
+    os.environ.update(env)
+    try:
+        return program()
+    except BaseException:  # noqa: BLE001 - what runs the function handles its errors; this is the rest
+        sys.excepthook(*sys.exc_info())
+        return 1
+
+
+def _signal_group(leader: int, signum: int) -> None:
+    """To a worker, which leads a group, and to the group. A stopped process acts on a signal once it is continued."""
+    for each in (signum, signal.SIGCONT):
+        try:
+            os.killpg(leader, each)
+        except ProcessLookupError:
+            os.kill(leader, each)  # forked, and not yet a leader
+        except PermissionError:
+            pass  # all of the group changed their user; in the end `stuck` names it
+
+
+def _leave_the_agents_terminal() -> None:
+    os.setsid()
+    try:
+        with open("/proc/self/comm", "w") as name:
+            name.write("holdfast-keeper")
+    except OSError:
+        pass  # a name in ps is a courtesy
+
+
+def _ignore_signals() -> None:
+    """Only SIGCHLD is ours. A signal to every process of a job must not end the one that ends the others."""
+    for signum in signal.valid_signals() - _UNCATCHABLE - _FAULTS:
+        signal.signal(signum, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, lambda _signum, _frame: None)
+
+
+def _pidfd_of(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+def _end_children() -> None:
+    """The last resort of a keeper that has failed."""
+    with suppress(ChildProcessError):
+        while True:
+            for pid in _children():
+                with suppress(PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            os.wait()
+
+
+def _children() -> list[int]:
+    me = os.getpid()
+    try:
+        with open(f"/proc/{me}/task/{me}/children") as file:
+            return [int(pid) for pid in file.read().split()]
+    except FileNotFoundError:
+        return [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and _parent_of(pid) == me]
+
+
+def _parent_of(pid: str) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name may hold anything, a ')' included; what follows the last one is regular.
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except OSError:
+        return None
+
+
+def _append_to(path: str, fd: int) -> None:
+    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    os.dup2(opened, fd)
+    os.close(opened)

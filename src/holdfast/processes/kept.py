@@ -1,0 +1,265 @@
+"""The agent's end of a keeper: a set of processes as one readable descriptor.
+
+The keeper runs in a copy of this process or in a fresh interpreter. A copy is there ten times sooner. It is what a
+function that is to be forked needs in any case, and otherwise it is taken only from a process with one thread, as
+a lock that another thread held would stay locked in the copy for ever.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import select
+import signal
+import sys
+import time
+from contextlib import suppress
+
+from holdfast.processes.interruption import Uninterrupted
+from holdfast.processes.keeper import Launch, PickledCall, SignalSetup, keep
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import NoReturn
+
+    from holdfast.processes.interruption import SignalWakeUp
+
+_READ_BYTES = 65536
+_FRESH_KEEPER = "import sys; sys.path.insert(0, sys.argv[1]); from holdfast.processes.kept import main; main()"
+
+
+class Exit:
+    """How a process ended. The code is minus the signal's number where a signal ended it."""
+
+    __slots__ = ("code", "max_rss_kib", "on_its_own", "timestamp")
+
+    def __init__(self, code: int, timestamp: float, max_rss_kib: int, *, on_its_own: bool) -> None:
+        self.code = code
+        self.timestamp = timestamp
+        self.max_rss_kib = max_rss_kib
+        self.on_its_own = on_its_own
+
+
+class KeptProcesses:
+    """A running set. Its state changes only in `update`, so that a caller decides when to look."""
+
+    def __init__(self, launches: Sequence[Launch]) -> None:
+        self.pids: dict[int, int] = {}
+        self.exits: dict[int, Exit] = {}
+        self.error: OSError | None = None
+        self.is_started = False
+        self.is_gone = False
+        self.keeper_died = False
+        self.stuck: tuple[int, ...] = ()
+        self._stopping = False
+        self._report = b""
+        self._users = 0
+        self._lock = _thread.allocate_lock()
+
+        _open_standard_streams()
+        commands, self._commands = os.pipe()
+        self._reports, reports = os.pipe()
+        os.set_blocking(self._reports, False)
+        try:
+            start = _fresh if _wants_fresh(launches) else _copy
+            self.keeper_pid = start(launches, commands, reports, (self._commands, self._reports))
+        except BaseException:
+            os.close(self._commands)
+            os.close(self._reports)
+            raise
+        finally:
+            os.close(commands)
+            os.close(reports)
+
+    def fileno(self) -> int:
+        """Readable when `update` has something to learn."""
+        return self._reports
+
+    def stop(self, signum: int, grace_s: float) -> None:
+        """Ask for the end of the set; said again, the nearer deadline holds. Returns at once."""
+        with self._lock:
+            if not self.is_gone:
+                with suppress(BrokenPipeError):  # the keeper has ended, and nothing is left to stop
+                    os.write(self._commands, b"stop %d %f\n" % (signum, grace_s))
+
+    def wait_until(self, is_true: Callable[[], bool], deadline: float | None, signals: SignalWakeUp) -> None:
+        """Wait until `is_true` of this set, or the monotonic `deadline`; `signals` lets handlers run meanwhile."""
+        with self._lock:
+            self._users += 1
+        try:
+            poll = select.poll()
+            for fd in (self._reports, signals.fd):
+                if fd is not None and fd >= 0:
+                    poll.register(fd, select.POLLIN)
+            while True:
+                self.update()
+                wait_s = None if deadline is None else deadline - time.monotonic()
+                if is_true() or self.is_gone or (wait_s is not None and wait_s <= 0):
+                    return
+                for fd, _ in poll.poll(None if wait_s is None else int(wait_s * 1000) + 1):
+                    if fd == signals.fd:
+                        signals.drain()
+        finally:
+            with self._lock:
+                self._users -= 1
+                self._release()
+
+    def update(self) -> None:
+        """Take in what the keeper has reported so far, without waiting."""
+        with Uninterrupted(), self._lock:
+            while not self.is_gone:
+                try:
+                    data = os.read(self._reports, _READ_BYTES)
+                except BlockingIOError:
+                    return
+                *lines, self._report = (self._report + data).split(b"\n")
+                for line in lines:
+                    self._learn(*os.fsdecode(line).split(" ", 1))
+                if not data and not self.is_gone:
+                    self._lose_keeper()
+
+    def _learn(self, kind: str, text: str = "") -> None:
+        match kind:
+            case "pid":
+                rank, pid = map(int, text.split())
+                self.pids[rank] = pid
+            case "error":
+                _, errno, path = text.split(" ", 2)
+                self.error = OSError(int(errno), os.strerror(int(errno)), path)
+            case "started":
+                self.is_started = True
+            case "exit":
+                rank_text, code, timestamp, max_rss_kib = text.split()
+                self.exits[int(rank_text)] = Exit(
+                    int(code), float(timestamp), int(max_rss_kib), on_its_own=not self._stopping
+                )
+            case "stopping":
+                self._stopping = True
+            case "stuck":
+                self.stuck = tuple(map(int, text.split()))
+            case "gone":
+                self._end()
+            case _:
+                raise AssertionError(f"the keeper said {kind!r}")
+
+    def _lose_keeper(self) -> None:
+        """The keeper was killed. The kernel has ended its workers with it; their groups are ended here."""
+        self.keeper_died = True
+        for rank, pid in self.pids.items():
+            if rank not in self.exits:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, signal.SIGKILL)
+                self.exits[rank] = Exit(-signal.SIGKILL, time.time(), 0, on_its_own=not self._stopping)
+        self._end()
+
+    def _end(self) -> None:
+        self.is_started = self.is_gone = True
+        with suppress(ChildProcessError):  # somebody waits for every child of this process
+            os.waitpid(self.keeper_pid, 0)
+        self._release()
+
+    def _release(self) -> None:
+        """Close the descriptors once the set is gone and no thread waits on them."""
+        if self.is_gone and not self._users and self._reports >= 0:
+            os.close(self._reports)
+            os.close(self._commands)
+            self._reports = self._commands = -1
+
+
+def _wants_fresh(launches: Sequence[Launch]) -> bool:
+    programs = [launch.program for launch in launches]
+    if any(isinstance(program, PickledCall) for program in programs):
+        return True
+    return not any(callable(program) for program in programs) and _has_threads()
+
+
+def _has_threads() -> bool:
+    """Threads of any kind, not only Python's own."""
+    try:
+        return len(os.listdir("/proc/self/task")) > 1
+    except OSError:
+        import threading  # noqa: PLC0415 - only where there is no /proc
+
+        return threading.active_count() > 1
+
+
+def _open_standard_streams() -> None:
+    """A process may have closed them; then our pipes must not take their numbers, which workers give a meaning."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
+def _copy(launches: Sequence[Launch], commands: int, reports: int, agents_ends: Sequence[int]) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and not stream.closed:
+            stream.flush()  # or the copies would write it again
+    agent_pid = os.getpid()
+    signals = SignalSetup.block_all()
+    try:
+        pid = os.fork()
+        if pid == 0:
+            for fd in agents_ends:
+                os.close(fd)
+            keep(launches, commands, reports, agent_pid, signals)
+        return pid
+    finally:
+        signals.unblock()
+
+
+def _fresh(launches: Sequence[Launch], commands: int, reports: int, _agents_ends: Sequence[int]) -> int:
+    import marshal  # noqa: PLC0415 - not needed for a copy
+
+    signals = SignalSetup.block_all()
+    brief = os.memfd_create("holdfast-keeper")
+    try:
+        with open(brief, "wb", closefd=False) as file:
+            signal_numbers = (tuple(map(int, signals.blocked)), tuple(map(int, signals.ignored)))
+            marshal.dump(([_plain(each) for each in launches], commands, reports, os.getpid(), signal_numbers), file)
+        os.lseek(brief, 0, os.SEEK_SET)
+        passed = {brief, commands, reports, *(fd for launch in launches for fd in launch.fds or ())}
+        return os.posix_spawn(
+            sys.executable,
+            [sys.executable, *_interpreter_flags(launches), "-c", _FRESH_KEEPER, _import_root(), str(brief)],
+            os.environ,
+            file_actions=[(os.POSIX_SPAWN_DUP2, fd, fd) for fd in passed],
+        )
+    finally:
+        os.close(brief)
+        signals.unblock()
+
+
+def _plain(launch: Launch) -> tuple[object, ...]:
+    program = launch.program.fd if isinstance(launch.program, PickledCall) else launch.program
+    return (launch.rank, program, dict(launch.env), launch.stdout, launch.stderr, launch.fds)
+
+
+def _interpreter_flags(launches: Sequence[Launch]) -> list[str]:
+    """As few as the keeper needs, or, where workers are forked from it, those of this interpreter."""
+    if not any(isinstance(launch.program, PickledCall) for launch in launches):
+        return ["-I", "-S"]
+    import subprocess  # noqa: PLC0415 - only for forkserver
+
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
+    return flags
+
+
+def _import_root() -> str:
+    """The directory that holds this package."""
+    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def main() -> NoReturn:
+    """The keeper in an interpreter of its own."""
+    import marshal  # noqa: PLC0415 - not needed for a copy
+
+    with open(int(sys.argv[2]), "rb") as file:
+        plain_launches, commands, reports, agent_pid, (blocked, ignored) = marshal.load(file)  # noqa: S302 - from our parent
+    launches = [
+        Launch(rank, PickledCall(program) if isinstance(program, int) else program, *rest)
+        for rank, program, *rest in plain_launches
+    ]
+    keep(launches, commands, reports, agent_pid, SignalSetup(blocked, ignored))

@@ -1,0 +1,31 @@
+"""The two process attributes that no module of the standard library can set."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> bool:
+    """Make this process the new parent of every descendant that loses its own. False where the kernel cannot."""
+    return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(signum: int) -> bool:
+    """Have the kernel send `signum` to this process when its parent dies. False where the kernel cannot."""
+    return _prctl(_PR_SET_PDEATHSIG, signum)
+
+
+def _prctl(option: int, argument: int) -> bool:
+    if sys.platform != "linux":
+        return False
+    import ctypes  # noqa: PLC0415 - 3 ms that only the keeper pays
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, argument, 0, 0, 0) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"prctl({option}, {argument}): {os.strerror(error)}")
+    return True

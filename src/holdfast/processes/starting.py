@@ -1,0 +1,81 @@
+"""The way in: a function or a command, and as many processes of it as there are ranks."""
+
+from __future__ import annotations
+
+from holdfast.processes.context import SHUTDOWN_TIMEOUT_S
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from holdfast.processes.context import PContext
+    from holdfast.processes.logs import LogsSpecs
+
+
+def start_processes(
+    name: str,
+    entrypoint: Callable[..., Any] | str,
+    args: Mapping[int, tuple[Any, ...]],
+    envs: Mapping[int, Mapping[str, str]],
+    logs_specs: LogsSpecs,
+    log_line_prefixes: dict[int, str] | None = None,
+    start_method: str = "spawn",
+    numa_options: object = None,
+    duplicate_stdout_filters: list[str] | None = None,
+    duplicate_stderr_filters: list[str] | None = None,
+    shutdown_timeout: float = SHUTDOWN_TIMEOUT_S,
+) -> PContext:
+    """Start a process for each rank in `args`, running `entrypoint`: a function, or a command's name.
+
+    Args:
+        name: what the set is called in messages, prefixes and process names.
+        entrypoint: a function that is called, or a command that is run, with the rank's `args`.
+        args: the arguments by rank, for the ranks 0 to N-1.
+        envs: by rank, what is added to this process's environment.
+        logs_specs: where output goes.
+        log_line_prefixes: by rank, what stands before a line on the console.
+        start_method: for a function, how its process comes to be: spawn, fork or forkserver.
+        numa_options: accepted; binding follows GPUs.
+        duplicate_stdout_filters: lines of tee'd stdout that hold one of these are also kept in one file.
+        duplicate_stderr_filters: likewise for stderr.
+        shutdown_timeout: seconds between the stop signal and SIGKILL, when a process failed and its siblings are
+            stopped, and wherever `close` is not told otherwise.
+
+    Returns:
+        The running set. If one process cannot be started, none is, and the reason is raised.
+    """
+    context: PContext
+    if isinstance(entrypoint, str):
+        from holdfast.processes.command import SubprocessContext  # noqa: PLC0415 - one of the two is needed
+
+        context = SubprocessContext(
+            name,
+            entrypoint,
+            args,
+            envs,
+            logs_specs,
+            log_line_prefixes,
+            numa_options,
+            duplicate_stdout_filters,
+            duplicate_stderr_filters,
+            shutdown_timeout,
+        )
+    else:
+        from holdfast.processes.function import MultiprocessContext  # noqa: PLC0415 - one of the two is needed
+
+        context = MultiprocessContext(
+            name,
+            entrypoint,
+            args,
+            envs,
+            start_method,
+            logs_specs,
+            log_line_prefixes,
+            numa_options,
+            duplicate_stdout_filters,
+            duplicate_stderr_filters,
+            shutdown_timeout,
+        )
+    context.start()
+    return context

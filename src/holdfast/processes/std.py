@@ -1,0 +1,61 @@
+"""Which of a process's two standard streams is meant, for all ranks alike or rank by rank."""
+
+from __future__ import annotations
+
+import re
+from enum import IntFlag
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+GRAMMAR = (
+    "<streams> for every rank, or <local rank>:<streams>[,<local rank>:<streams>...]; "
+    "<streams> is 0 (none), 1 (stdout), 2 (stderr) or 3 (both); examples: 3, 0:1,10:3"
+)
+
+_FOR_ALL = re.compile(r"\s*([0-3])\s*")
+_FOR_ONE = re.compile(r"\s*([0-9]+)\s*:\s*([0-3])\s*")
+
+
+class Std(IntFlag):
+    """A set of standard streams."""
+
+    NONE = 0
+    OUT = 1
+    ERR = 2
+    ALL = OUT | ERR
+
+    @classmethod
+    def from_str(cls, text: str) -> Std | dict[int, Std]:
+        """What `text` asks for, by the rules of `GRAMMAR`.
+
+        Space around ranks and streams is ignored.
+
+        Raises:
+            ValueError: the text is not of that form, or names a rank twice.
+        """
+        if for_all := _FOR_ALL.fullmatch(text):
+            return cls(int(for_all[1]))
+        by_rank: dict[int, Std] = {}
+        for item in text.split(","):
+            for_one = _FOR_ONE.fullmatch(item)
+            if for_one is None:
+                raise ValueError(f"{text!r}: cannot read {item!r}; expected {GRAMMAR}")
+            rank = int(for_one[1])
+            if rank in by_rank:
+                raise ValueError(f"{text!r}: local rank {rank} is given twice; expected {GRAMMAR}")
+            by_rank[rank] = cls(int(for_one[2]))
+        return by_rank
+
+
+def to_map(val_or_map: Std | Mapping[int, Std], local_world_size: int) -> dict[int, Std]:
+    """The streams of each local rank from 0 to `local_world_size` - 1.
+
+    A rank that the mapping leaves out gets `Std.NONE`. A key that is no rank of this machine is left out
+    without a word: one command line serves machines with different numbers of processes.
+    """
+    ranks = range(local_world_size)
+    if isinstance(val_or_map, Std):
+        return dict.fromkeys(ranks, val_or_map)
+    return {rank: val_or_map.get(rank, Std.NONE) for rank in ranks}

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors.text import clipped, encodable, headline, visible
+
+
+def test_clipped_leaves_a_text_within_the_limit_alone():
+    assert clipped("0123456789", 10) == "0123456789"
+
+
+@pytest.mark.parametrize("limit", [0, 1, 9, 10])
+def test_clipped_keeps_head_and_tail_and_says_how_much_is_missing(limit):
+    head, note, tail = clipped("abcdefghijklmnopqrst", limit).split("\n")
+    assert len(head) + len(tail) == limit
+    assert "abcdefghijklmnopqrst".startswith(head)
+    assert "abcdefghijklmnopqrst".endswith(tail)
+    assert note == f"... {20 - limit} characters left out ..."
+
+
+def test_encodable_escapes_what_utf_8_refuses_and_nothing_else():
+    assert encodable("ä\ud800 \U0001f600") == "ä\\ud800 \U0001f600"
+
+
+def test_visible_escapes_what_steers_a_terminal():
+    assert visible("ä\x1b[2J\n\t\0") == "ä\\x1b[2J\n\t\\x00"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", ""),
+        ("\n\n  one  \n two", "one"),
+        ("Traceback (most recent call last):\n  File\nValueError: x\n\n", "ValueError: x"),
+        ("0123456789!", "0123456..."),
+    ],
+)
+def test_headline_is_the_line_that_says_most(text, line):
+    assert headline(text, 10 if text.startswith("0") else 80) == line

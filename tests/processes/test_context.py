@@ -1,0 +1,353 @@
+"""A set from its start to its end: waiting, stopping, and what the result says."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import functions
+import pytest
+from liveness import exists, footprint, status
+from signpost import tell
+
+from holdfast.processes import DefaultLogsSpecs, PContext, RunProcsResult, Std, start_processes
+
+pytestmark = pytest.mark.usefixtures("image", "nothing_left")
+
+
+@pytest.fixture
+def gate(tmp_path):
+    """A pipe that a worker waits on until the test opens it."""
+    path = str(tmp_path / "gate")
+    os.mkfifo(path)
+    return path
+
+
+# Waiting
+
+
+def test_wait_zero_is_one_look(start, post, gate):
+    context = start("sh", [("-c", f"read line < {gate}")])
+    assert context.wait(0) is None
+    tell(gate, "")
+    select.select([context], [], [], 60)
+    assert context.wait(0) == RunProcsResult({0: None}, stdouts={0: ""}, stderrs={0: ""})
+
+
+def test_wait_returns_none_when_its_time_is_over(start, gate):
+    context = start("sh", [("-c", f"read line < {gate}")])
+    began = time.monotonic()
+    assert context.wait(timeout=0.2, period=1000) is None
+    assert time.monotonic() - began >= 0.2
+    tell(gate, "")
+    assert not context.wait(period=1000).is_failed()
+
+
+def test_waiting_again_gives_the_same_result(start):
+    context = start("true", [()])
+    assert context.wait() is context.wait(0)
+    assert context.wait(5) is context.wait()
+
+
+def test_a_set_is_readable_when_something_ended(start, post, gate):
+    context = start("sh", [("-c", f"echo ready > {post.path}; read line < {gate}"), ("sleep", "1000")][:1])
+    post.line()
+    assert select.select([context], [], [], 0)[0] == [] or context.wait(0) is None
+    tell(gate, "")
+    assert select.select([context], [], [], 60)[0] == [context]
+    context.wait()
+    with pytest.raises(ValueError, match="not running"):
+        context.fileno()
+
+
+def test_a_wait_makes_no_wake_ups(start, post):
+    """Neither the waiting process nor the keeper runs while nothing happens."""
+    context = start("sh", [("-c", f"echo $$ > {post.path}; exec sleep 1000")])
+    (pid,) = post.pids(1)
+    keeper = int(status(pid, "PPid"))
+    assert keeper != os.getpid()
+
+    def switches(of, task):
+        with open(f"/proc/{of}/task/{task}/status") as file:
+            return sum(int(line.split()[1]) for line in file if "ctxt_switches" in line)
+
+    context.wait(0)
+    before = switches(keeper, keeper), switches(os.getpid(), threading.get_native_id())
+    assert context.wait(timeout=2, period=0.01) is None
+    after = switches(keeper, keeper), switches(os.getpid(), threading.get_native_id())
+    assert after[0] == before[0]
+    # One for the wait itself; the noise of another process may add a few, polling would add two hundred.
+    assert after[1] - before[1] < 20
+
+
+def test_waiting_for_what_was_not_started(logs):
+    from holdfast.processes import SubprocessContext
+
+    context = SubprocessContext("set", "true", {0: ()}, {0: {}}, logs())
+    with pytest.raises(ValueError, match="not started"):
+        context.wait()
+    context.start()
+    with pytest.raises(ValueError, match="started before"):
+        context.start()
+    context.close()
+
+
+# Failing
+
+
+def test_siblings_of_a_failure_are_stopped_and_no_failures(start, post, gate):
+    context = start(
+        functions_of(post),
+        [("fail_when_told", post.path, gate), *([("report_signal", post.path)] * 3)],
+    )
+    ready = post.lines(4)
+    assert all(line.startswith("ready") for line in ready)
+    tell(gate, "")
+    result = context.wait()
+    assert list(result.failures) == [0]
+    assert result.terminated == {1: 0, 2: 0, 3: 0}
+    assert result.return_values == {}
+    assert [line.split()[0] for line in post.lines(3)] == ["SIGTERM"] * 3
+
+
+def test_a_worker_that_had_failed_before_it_was_stopped_is_a_failure(start, post, gate):
+    """Its interpreter took longer to end than the sibling that failed because of it."""
+    context = start(
+        functions_of(post), [("record_then_linger", post.path, "the true cause"), ("fail_when_told", post.path, gate)]
+    )
+    post.lines(2)
+    tell(gate, "")
+    result = context.wait()
+    assert sorted(result.failures) == [0, 1]
+    first = min(result.failures.values(), key=lambda failure: failure.timestamp)
+    assert first.local_rank == 0
+    assert "the true cause" in first.message
+
+
+def test_the_time_of_a_failure_without_a_file_is_that_of_its_exit(start, post):
+    before = time.time()
+    context = start("false", [()])
+    select.select([context], [], [], 60)
+    after = time.time()
+    failure = context.wait().failures[0]
+    assert before <= failure.timestamp <= after + 60
+    assert failure.error_file == "<N/A>"
+
+
+def test_all_that_failed_by_themselves_are_failures(start):
+    """Both have ended before anybody looked."""
+    context = start("sh", [("-c", "exit 3"), ("-c", "exit 4")])
+    pids = context.pids().values()
+    keeper_is_done = time.monotonic() + 60
+    while any(exists(pid) for pid in pids) and time.monotonic() < keeper_is_done:
+        select.select([context], [], [], 0.01)
+    assert {rank: failure.exitcode for rank, failure in context.wait().failures.items()} == {0: 3, 1: 4}
+
+
+# Stopping
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_close_sends_the_signal_and_waits(start, post, signum):
+    context = start(functions_of(post), [("report_signal", post.path)] * 2)
+    pids = post.pids(2)
+    context.close(death_sig=signum)
+    assert not any(exists(pid) for pid in pids)
+    assert [line.split()[0] for line in post.lines(2)] == [signum.name] * 2
+    assert context.wait().terminated == {0: 0, 1: 0}
+
+
+def test_close_kills_what_ignores_the_signal_after_one_shared_deadline(start, post):
+    context = start(functions_of(post), [("wait_and_ignore_sigterm", post.path)] * 4)
+    pids = post.pids(4)
+    began = time.monotonic()
+    context.close(timeout=0.5)
+    took = time.monotonic() - began
+    assert not any(exists(pid) for pid in pids)
+    assert context.wait().terminated == dict.fromkeys(range(4), -signal.SIGKILL)
+    assert 0.5 <= took < 4 * 0.5, "one deadline for all, not one after the other"
+
+
+def test_the_shutdown_timeout_holds_when_a_sibling_failed(start, post, gate):
+    context = start(
+        functions_of(post),
+        [("wait_and_ignore_sigterm", post.path), ("fail_when_told", post.path, gate)],
+        shutdown_timeout=0.2,
+    )
+    post.lines(2)
+    tell(gate, "")
+    result = context.wait()
+    assert result.terminated == {0: -signal.SIGKILL}
+    assert list(result.failures) == [1]
+
+
+def test_close_ends_stopped_processes_by_their_own_handlers(start, post):
+    context = start(functions_of(post), [("report_signal", post.path)])
+    (pid,) = post.pids(1)
+    os.kill(pid, signal.SIGSTOP)
+    context.close()
+    assert post.line().startswith("SIGTERM")
+
+
+def test_closing_again_does_nothing(start):
+    context = start("sleep", [("1000",)])
+    context.close()
+    context.close()
+    assert context.wait().terminated == {0: -signal.SIGTERM}
+
+
+def test_a_set_is_a_context_manager(start):
+    with start("sleep", [("1000",)]) as context:
+        pids = context.pids()
+    assert not any(exists(pid) for pid in pids.values())
+
+
+def test_close_from_another_thread_ends_a_wait(start, post):
+    context = start("sh", [("-c", f"echo $$ > {post.path}; exec sleep 1000")])
+    post.line()
+    closer = threading.Thread(target=context.close)
+    closer.start()
+    result = context.wait()
+    closer.join()
+    assert result.failures == {}
+    assert list(result.terminated) == [0]
+
+
+def test_works_off_the_main_thread(logs):
+    results = []
+
+    def work():
+        context = start_processes("set", "sh", {0: ("-c", "exit 5")}, {0: {}}, logs())
+        results.append(context.wait())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert results[0].failures[0].exitcode == 5
+
+
+def test_two_sets_at_once(start, post, gate):
+    one = start("sh", [("-c", f"read line < {gate}")])
+    with start("sleep", [("1000",)]) as other:
+        tell(gate, "")
+        assert not one.wait().is_failed()
+        assert other.wait(0) is None
+
+
+def test_a_start_that_fails_stops_what_had_started(start, post, logs):
+    class Specs(type(logs())):
+        def reify(self, envs):
+            destinations = super().reify(envs)
+            destinations.stdouts[1] = "/no/such/directory"
+            return destinations
+
+    before = footprint()
+    with pytest.raises(FileNotFoundError):
+        start("sh", [("-c", f"echo $$ > {post.path}; exec sleep 1000")] * 2, logs_specs=Specs())
+    assert footprint() == before
+
+
+def test_the_longest_grace_does_not_delay_a_set_that_ends(start, post):
+    """No fixed wait anywhere: the close returns when the last process has ended."""
+    context = start("sh", [("-c", f"echo $$ > {post.path}; exec sleep 1000")] * 2, shutdown_timeout=100_000)
+    post.lines(2)
+    context.close()
+    assert context.wait().terminated == {0: -signal.SIGTERM, 1: -signal.SIGTERM}
+
+
+def test_hooks_of_the_base_class():
+    with pytest.raises(NotImplementedError):
+        PContext("set", "true", {0: ()}, {0: {}}, DefaultLogsSpecs(log_dir="/dev/null"))._launches()
+
+
+# Output
+
+
+def test_tee_shows_and_keeps_every_line(start, logs, capfd):
+    script = "import sys; print('out'); print('err', file=sys.stderr); print('no newline', end='')"
+    context = start(
+        sys.executable,
+        [("-c", script)] * 2,
+        logs_specs=logs(tee=Std.ALL),
+        log_line_prefixes={0: "[zero]", 1: "[one]"},
+    )
+    result = context.wait()
+    shown = capfd.readouterr()
+    assert sorted(shown.out.splitlines()) == ["[one]no newline", "[one]out", "[zero]no newline", "[zero]out"]
+    assert sorted(shown.err.splitlines()) == ["[one]err", "[zero]err"]
+    with open(result.stdouts[0]) as log:
+        assert log.read() == "out\nno newline"
+
+
+def test_lines_that_match_a_filter_are_kept_in_one_file(start, logs, capfd):
+    context = start(
+        "sh",
+        [("-c", f"echo loss {rank}; echo noise; echo step {rank}; echo warn {rank} >&2; echo x >&2") for rank in range(2)],
+        logs_specs=logs(tee=Std.ALL),
+        duplicate_stdout_filters=["loss", "step"],
+        duplicate_stderr_filters=["warn"],
+    )
+    context.wait()
+    with open(context.logs.filtered_stdout) as log:
+        assert sorted(log) == ["[set0]:loss 0\n", "[set0]:step 0\n", "[set1]:loss 1\n", "[set1]:step 1\n"]
+    with open(context.logs.filtered_stderr) as log:
+        assert sorted(log) == ["[set0]:warn 0\n", "[set1]:warn 1\n"]
+    assert "noise" in capfd.readouterr().out
+
+
+def test_tee_goes_to_the_stdout_of_the_moment(start, logs, capsys):
+    start("echo", [("hello",)], logs_specs=logs(tee=Std.OUT)).wait()
+    assert capsys.readouterr().out == "[set0]:hello\n"
+
+
+def test_numa_options_are_accepted_and_said_to_do_nothing(start, capfd):
+    start("true", [()], numa_options=object()).wait()
+    assert "NUMA" in capfd.readouterr().err
+
+
+# Many
+
+
+def test_two_hundred_starts_and_stops_leave_nothing(logs, image):
+    specs = DefaultLogsSpecs(log_dir="/dev/null")
+    if image == "fresh":
+        pytest.skip("counted with a copy, which is the way without threads")
+    before = None
+    for round_ in range(200):
+        if round_ % 2:
+            start_processes("set", "true", {0: (), 1: ()}, {0: {}, 1: {}}, specs).wait()
+        else:
+            with start_processes("set", "sleep", {0: ("1000",), 1: ("1000",)}, {0: {}, 1: {}}, specs):
+                pass
+        before = before or footprint()
+    assert footprint() == before
+
+
+def functions_of(post):
+    """A command that calls one of the test's functions with the arguments that follow."""
+    script = os.path.join(os.path.dirname(post.path), "call.py")
+    with open(script, "w") as file:
+        file.write(
+            f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {os.path.dirname(functions.__file__)!r})\n"
+            "import functions\nfrom holdfast.errors import record\n"
+            "record(getattr(functions, sys.argv[1]))(*sys.argv[2:])\n"
+        )
+    os.chmod(script, 0o755)
+    return script
+
+
+def test_subprocess_is_not_needed():
+    """The start-up path: a set of commands runs without the modules that cost most to import."""
+    script = (
+        "import sys\nfrom holdfast.processes import start_processes, DefaultLogsSpecs\n"
+        "start_processes('set', 'true', {0: ()}, {0: {}}, DefaultLogsSpecs(log_dir='/dev/null')).wait()\n"
+        "print(sorted({'subprocess', 'threading', 'asyncio', 'logging', 'json', 'typing', 'dataclasses', 'tempfile',"
+        " 'multiprocessing', 'socket', 'ctypes', 'importlib.metadata', 'traceback', 'msgspec'} & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout == "[]\n"

@@ -1,0 +1,197 @@
+"""Signals as exceptions in the main thread."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+from liveness import exists
+
+from holdfast.errors import InputError
+from holdfast.processes import SignalException
+from holdfast.processes.interruption import SIGNALS_VARIABLE, Uninterrupted, handlers, signals_to_handle
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+
+
+@pytest.mark.parametrize("signum", HANDLED)
+def test_a_signal_interrupts_a_wait(start, signum):
+    context = start("sleep", [("1000",)])
+    main_thread = threading.get_ident()
+    sender = threading.Timer(0.1, signal.pthread_kill, (main_thread, signum))
+    sender.start()
+    with pytest.raises(SignalException, match=signum.name) as raised:
+        context.wait()
+    sender.join()
+    assert raised.value.sigval is signum
+
+
+def test_a_signal_interrupts_the_program_between_waits(start):
+    start("sleep", [("1000",)])
+    with pytest.raises(SignalException):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_set_can_be_closed_after_an_interruption(start):
+    context = start("sleep", [("1000",)])
+    with pytest.raises(SignalException) as raised:
+        os.kill(os.getpid(), signal.SIGHUP)
+    context.close(raised.value.sigval)
+    assert context.wait().terminated == {0: -signal.SIGHUP}
+
+
+def test_a_close_that_was_interrupted_can_be_repeated(start, post):
+    context = start("sh", [("-c", f"trap '' TERM; echo $$ > {post.path}; while :; do sleep 1000; done")])
+    (pid,) = post.pids(1)
+    sender = threading.Timer(0.1, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
+    sender.start()
+    with pytest.raises(SignalException):
+        context.close(timeout=1000)
+    sender.join()
+    assert exists(pid)
+    context.close(timeout=0)
+    assert not exists(pid)
+
+
+def test_handlers_are_put_back(start):
+    before = [signal.getsignal(s) for s in HANDLED]
+    context = start("sleep", [("1000",)])
+    during = [signal.getsignal(s) for s in HANDLED]
+    assert during != before
+    context.close()
+    assert [signal.getsignal(s) for s in HANDLED] == before
+
+
+@pytest.mark.parametrize("first_closed", [0, 1])
+def test_handlers_stay_until_the_last_set_closes(start, first_closed):
+    before = signal.getsignal(signal.SIGTERM)
+    contexts = [start("sleep", [("1000",)]), start("sleep", [("1000",)])]
+    contexts[first_closed].close()
+    assert signal.getsignal(signal.SIGTERM) != before
+    contexts[1 - first_closed].close()
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_handlers_are_put_back_when_nothing_could_start(start):
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(FileNotFoundError):
+        start("no-such-command", [()])
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_the_signals_are_named_in_the_environment(start, monkeypatch):
+    monkeypatch.setenv(SIGNALS_VARIABLE, "SIGUSR1, SIGUSR2")
+    before = signal.getsignal(signal.SIGTERM)
+    start("sleep", [("1000",)])
+    assert signal.getsignal(signal.SIGTERM) == before
+    for signum in (signal.SIGUSR1, signal.SIGUSR2):
+        with pytest.raises(SignalException) as raised:
+            os.kill(os.getpid(), signum)
+        assert raised.value.sigval is signum
+
+
+@pytest.mark.parametrize("text", ["SIGNONE", "SIGTERM,9", "SIGKILL", "SIGTERM;SIGINT"])
+def test_an_unknown_signal_is_shown(start, monkeypatch, text):
+    monkeypatch.setenv(SIGNALS_VARIABLE, text)
+    before = handlers.users
+    with pytest.raises(InputError, match=f"{SIGNALS_VARIABLE}='{text}'"):
+        start("true", [()])
+    assert handlers.users == before
+
+
+def test_no_signals_at_all(monkeypatch):
+    monkeypatch.setenv(SIGNALS_VARIABLE, "")
+    assert signals_to_handle() == []
+
+
+def test_off_the_main_thread_there_are_no_handlers(start):
+    before = signal.getsignal(signal.SIGTERM)
+    seen = []
+
+    def work():
+        context = start("sleep", [("1000",)])
+        seen.append(signal.getsignal(signal.SIGTERM))
+        context.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [before]
+
+
+def test_a_set_of_the_main_thread_closed_by_another_leaves_the_old_behaviour(start):
+    """The handlers cannot be put back there; a signal that comes later is passed on to what stood before."""
+    got = []
+    before = signal.signal(signal.SIGTERM, lambda signum, _frame: got.append(signum))
+    try:
+        context = start("sleep", [("1000",)])
+        closer = threading.Thread(target=context.close)
+        closer.start()
+        closer.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert got == [signal.SIGTERM]
+        assert handlers.previous == {}
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_section_that_must_not_be_left_half_done(start):
+    start("sleep", [("1000",)])
+    done = []
+    with pytest.raises(SignalException), Uninterrupted():
+        os.kill(os.getpid(), signal.SIGTERM)
+        done.append("all of it")
+    assert done == ["all of it"]
+
+
+def test_a_signal_while_a_set_starts_ends_what_has_started(tmp_path):
+    """Whenever it comes, the program ends with the exception, and no process stays behind."""
+    script = """
+import os, signal, sys, threading
+from holdfast.processes import DefaultLogsSpecs, SignalException, start_processes
+import holdfast.processes.kept as kept
+original = kept.KeptProcesses.wait_until
+def interrupted(self, *args):
+    if not self.is_started:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return original(self, *args)
+kept.KeptProcesses.wait_until = interrupted
+try:
+    start_processes("set", "sleep", {0: ("1000",)}, {0: {}}, DefaultLogsSpecs(log_dir="/dev/null"))
+except SignalException as signal_exception:
+    print(signal_exception.sigval.name, open("/proc/self/task/%d/children" % os.getpid()).read(), signal.getsignal(15))
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.stdout.split() == ["SIGTERM", "Handlers.SIG_DFL"] or ran.stdout.split() == ["SIGTERM", "0"], ran
+
+
+def test_another_listener_for_signals_is_told_as_well(start):
+    """An event loop in the same thread has a wake-up descriptor of its own."""
+    read_end, write_end = os.pipe2(os.O_NONBLOCK)
+    before = signal.set_wakeup_fd(write_end)
+    try:
+        context = start("sleep", [("1000",)])
+        sender = threading.Timer(0.1, signal.pthread_kill, (threading.get_ident(), signal.SIGTERM))
+        sender.start()
+        with pytest.raises(SignalException):
+            context.wait()
+        sender.join()
+        assert os.read(read_end, 100) == bytes([signal.SIGTERM])
+        assert signal.set_wakeup_fd(write_end) == write_end
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(read_end)
+        os.close(write_end)
+
+
+def test_the_exception_survives_pickling():
+    import pickle
+
+    copy = pickle.loads(pickle.dumps(SignalException("text", signal.SIGTERM)))
+    assert (str(copy), copy.sigval) == ("text", signal.SIGTERM)

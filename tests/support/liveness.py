@@ -1,0 +1,73 @@
+"""Which processes are alive, asked of the kernel."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+DEADLINE_S = 60.0
+
+
+def exists(pid: int) -> bool:
+    """Whether there is a process, a zombie included."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_for_end(pids: list[int]) -> list[int]:
+    """Wait for the end of processes that are not our children; returns those that did not end in time."""
+    deadline = time.monotonic() + DEADLINE_S
+    alive = []
+    for pid in pids:
+        try:
+            fd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        readable, _, _ = select.select([fd], [], [], max(0, deadline - time.monotonic()))
+        os.close(fd)
+        if not readable:
+            alive.append(pid)
+    return alive
+
+
+def status(pid: int, field: str) -> str:
+    """A line of /proc/PID/status."""
+    with open(f"/proc/{pid}/status") as file:
+        return next(line.partition(":")[2].strip() for line in file if line.startswith(field + ":"))
+
+
+def children() -> set[int]:
+    """The children of this process, zombies included."""
+    found = set()
+    for task in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{task}/children") as file:
+            found |= {int(pid) for pid in file.read().split()}
+    return found
+
+
+def footprint() -> dict[str, object]:
+    """What a process holds of the system: to be the same after as before."""
+    return {
+        "descriptors": {fd: os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _is_open(fd)},
+        "threads": len(os.listdir("/proc/self/task")),
+        "children": children(),
+    }
+
+
+def _is_open(fd: str) -> bool:
+    return os.path.lexists(f"/proc/self/fd/{fd}")
+
+
+def settle(expected: dict[str, object]) -> None:
+    """Fail unless the footprint is, or becomes, the expected one: a thread that was joined may still be on its way
+    out of the kernel.
+    """
+    for _ in range(1000):
+        if footprint() == expected:
+            return
+        time.sleep(0.001)
+    assert footprint() == expected
