@@ -15,11 +15,18 @@ from holdfast.processes import Std
 
 SUPPORT = {"PYTHONPATH": os.path.join(os.path.dirname(__file__), "../support")}
 
+
+def waiting(post):
+    """Arguments for an interpreter that says its identifier and waits for a signal."""
+    return "-c", f"import functions; functions.wait_for_signal({post.path!r})"
+
+
 pytestmark = pytest.mark.usefixtures("image", "nothing_left")
 
 
 def test_a_set_that_succeeds(run_python, logs):
-    context = run_python(["print('out')", "import sys; print('err', file=sys.stderr)"], logs_specs=logs(redirects=Std.ALL))
+    scripts = ["print('out')", "import sys; print('err', file=sys.stderr)"]
+    context = run_python(scripts, logs_specs=logs(redirects=Std.ALL))
     result = context.wait()
     assert not result.is_failed()
     assert result.return_values == {0: None, 1: None}
@@ -31,7 +38,10 @@ def test_a_set_that_succeeds(run_python, logs):
 def test_arguments_and_environments_by_rank(start, tmp_path, monkeypatch):
     monkeypatch.setenv("INHERITED", "yes")
     monkeypatch.setenv("REPLACED", "no")
-    script = "import os, sys; open(sys.argv[1], 'w').write(' '.join([*sys.argv[2:], *map(os.environ.get, ('INHERITED', 'REPLACED'))]))"
+    script = (
+        "import os, sys; values = map(os.environ.get, ('INHERITED', 'REPLACED'));"
+        "open(sys.argv[1], 'w').write(' '.join([*sys.argv[2:], *values]))"
+    )
     context = start(
         sys.executable,
         [("-c", script, tmp_path / f"result{rank}", rank, "a b") for rank in range(2)],
@@ -89,7 +99,7 @@ def test_a_failure_has_its_exit_code(run_python, script, exitcode, signal_name):
 
 
 def test_a_kill_from_outside(start, post):
-    context = start(sys.executable, [("-c", f"import functions; functions.wait_for_signal({post.path!r})")], {0: SUPPORT})
+    context = start(sys.executable, [waiting(post)], {0: SUPPORT})
     (pid,) = post.pids(1)
     assert context.pids() == {0: pid}
     os.kill(pid, signal.SIGKILL)
@@ -97,7 +107,7 @@ def test_a_kill_from_outside(start, post):
 
 
 def test_workers_lead_sessions_of_their_own(start, post):
-    start(sys.executable, [("-c", f"import functions; functions.wait_for_signal({post.path!r})")] * 2, {0: SUPPORT, 1: SUPPORT})
+    start(sys.executable, [waiting(post)] * 2, {0: SUPPORT, 1: SUPPORT})
     for pid in post.pids(2):
         assert os.getsid(pid) == pid
         assert os.getpgid(pid) == pid

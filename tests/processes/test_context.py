@@ -74,15 +74,17 @@ def test_a_wait_makes_no_wake_ups(start, post):
 
     def switches(of, task):
         with open(f"/proc/{of}/task/{task}/status") as file:
-            return sum(int(line.split()[1]) for line in file if "ctxt_switches" in line)
+            return sum(int(line.split()[1]) for line in file if line.startswith("voluntary_ctxt_switches"))
 
     context.wait(0)
+    while not status(keeper, "State").startswith("S"):
+        os.sched_yield()  # it has just told that all have started, and is about to wait
     before = switches(keeper, keeper), switches(os.getpid(), threading.get_native_id())
     assert context.wait(timeout=2, period=0.01) is None
     after = switches(keeper, keeper), switches(os.getpid(), threading.get_native_id())
     assert after[0] == before[0]
-    # One for the wait itself; the noise of another process may add a few, polling would add two hundred.
-    assert after[1] - before[1] < 20
+    # One for the wait itself and a few around it; polling would add two hundred.
+    assert after[1] - before[1] < 10
 
 
 def test_waiting_for_what_was_not_started(logs):
@@ -287,7 +289,7 @@ def test_tee_shows_and_keeps_every_line(start, logs, capfd):
 def test_lines_that_match_a_filter_are_kept_in_one_file(start, logs, capfd):
     context = start(
         "sh",
-        [("-c", f"echo loss {rank}; echo noise; echo step {rank}; echo warn {rank} >&2; echo x >&2") for rank in range(2)],
+        [("-c", f"echo loss {n}; echo noise; echo step {n}; echo warn {n} >&2; echo x >&2") for n in range(2)],
         logs_specs=logs(tee=Std.ALL),
         duplicate_stdout_filters=["loss", "step"],
         duplicate_stderr_filters=["warn"],

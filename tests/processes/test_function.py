@@ -68,7 +68,7 @@ def test_an_exception_is_explained(start, method):
     failure = start(functions.fail, [("the reason",)], start_method=method).wait().failures[0]
     assert failure.exitcode == 1
     assert failure.error_file_data["message"]["message"] == "ValueError: the reason"
-    assert 'raise ValueError(text)\nValueError: the reason' in failure.message.replace("    ", "")
+    assert "raise ValueError(text)\nValueError: the reason" in failure.message.replace("    ", "")
 
 
 @pytest.mark.parametrize(("code", "exitcode"), [(3, 3), ("text", 1), (True, 1)])

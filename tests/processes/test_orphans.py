@@ -45,7 +45,7 @@ def start_parent(post):
             pidfd=pidfd,
             then=then,
         )
-        program = subprocess.Popen([sys.executable, "-c", source])
+        program = subprocess.Popen([sys.executable, "-c", source], stdin=subprocess.PIPE)
         programs.append(program)
         lines = post.lines(5)  # two workers, two relatives, and the parent
         return program, [int(line) for line in lines if line != "parent"]
@@ -53,7 +53,7 @@ def start_parent(post):
     yield start
     for program in programs:
         program.kill()
-        program.wait()
+        program.communicate()
 
 
 @pytest.mark.parametrize("how", FAMILIES)
@@ -83,7 +83,7 @@ def test_after_success_nothing_is_alive(start, post, how):
     detach = "os.fork() and os._exit(0); " if how == "bare daemon" else ""
     script = (
         f"import sys, subprocess; subprocess.Popen([sys.executable, '-c', "
-        f"\"import os; {detach}import sys; sys.path.insert(0, {os.path.dirname(functions.__file__)!r}); "
+        f'"import os; {detach}import sys; sys.path.insert(0, {os.path.dirname(functions.__file__)!r}); '
         f'import functions; functions.wait_for_signal({post.path!r})"], start_new_session=True)\n'
         f"sys.path.insert(0, {os.path.dirname(functions.__file__)!r}); import signpost; "
         f"signpost.tell({post.path!r}, 'worker 0')"
@@ -115,8 +115,8 @@ def test_however_the_keeper_learns_of_the_death(start_parent, how, threads, pidf
 
 @pytest.mark.parametrize("then", ["sys.exit(0)", "raise ValueError", "os._exit(3)", "os.abort()"])
 def test_after_the_parent_left_without_closing_nothing_is_alive(start_parent, then):
-    parent, pids = start_parent("daemon", then=then)
-    parent.wait(60)
+    parent, pids = start_parent("daemon", then=f"sys.stdin.readline(); {then}")
+    parent.communicate(b"now\n", timeout=60)
     assert wait_for_end(pids) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -120,7 +121,7 @@ class PContext:
         try:
             self._start()
         except BaseException as error:
-            self.close(error.sigval if isinstance(error, SignalException) else None)
+            self._give_up(error.sigval if isinstance(error, SignalException) else signal.SIGTERM)
             raise
 
     def _start(self) -> None:
@@ -132,16 +133,25 @@ class PContext:
         if kept.keeper_died:
             from holdfast.errors import InfrastructureError  # noqa: PLC0415 - only on the way out
 
-            raise InfrastructureError(f"{self.name}: the keeper, PID {kept.keeper_pid}, ended while it started processes")
+            raise InfrastructureError(f"{self.name}: the keeper, PID {kept.keeper_pid}, was killed as it began")
         self._start_tails()
+
+    def _give_up(self, death_sig: signal.Signals) -> None:
+        """Close a set that the caller will never see, whatever comes; another signal ends the grace."""
+        try:
+            self.close(death_sig)
+        except SignalException:
+            with Uninterrupted():
+                self.close(timeout=0)
 
     def _start_tails(self) -> None:
         """Not before the processes are forked: tails have threads."""
         logs = self.logs
-        for files, console, filtered_log, filters in (
+        for paths, console, filtered_log, filters in (
             (logs.tee_stdouts, sys.stdout, logs.filtered_stdout, self._filters[0]),
             (logs.tee_stderrs, sys.stderr, logs.filtered_stderr, self._filters[1]),
         ):
+            files = {rank: path for rank, path in paths.items() if path != os.devnull}
             if not files:
                 continue
             from holdfast.processes.tail import TailLog  # noqa: PLC0415 - only for a tee

@@ -141,12 +141,11 @@ class _FunctionProcess(BaseProcess):
     def run(self) -> None:
         from holdfast.errors import record  # noqa: PLC0415 - only in the child
 
-        record(self._call)()
+        value = record(self._function)(*self._function_args)
+        if value is not None:
+            record(self._send)(value)
 
-    def _call(self) -> None:
-        value = self._function(*self._function_args)
-        if value is None:
-            return
+    def _send(self, value: object) -> None:
         try:
             with open(self._value, "wb", closefd=False) as file:
                 pickle.dump(value, file, protocol=pickle.HIGHEST_PROTOCOL)

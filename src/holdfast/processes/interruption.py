@@ -10,6 +10,7 @@ from __future__ import annotations
 import _thread
 import os
 import signal
+from contextlib import suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -138,11 +139,14 @@ class SignalWakeUp:
     def __exit__(self, *_: object) -> None:
         if self.fd is not None:
             signal.set_wakeup_fd(self._others, warn_on_full_buffer=False)
+            self.drain()
             os.close(self.fd)
             os.close(self._write_end)
 
     def drain(self) -> None:
+        """Take note of the signals that came; their handlers run by themselves."""
         if self.fd is not None:
-            signals = os.read(self.fd, 4096)
-            if self._others >= 0:
-                os.write(self._others, signals)
+            with suppress(BlockingIOError):
+                signals = os.read(self.fd, 4096)
+                if self._others >= 0:
+                    os.write(self._others, signals)

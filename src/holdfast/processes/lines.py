@@ -33,6 +33,8 @@ class Lines:
 
     def feed(self, data: bytes) -> bytes:
         """The lines that `data` completes; b"" if none."""
+        if not data:
+            return b""
         data = self._with_line_feeds(data)
         end = data.rfind(b"\n") + 1
         if end == 0:

@@ -56,6 +56,6 @@ def to_map(val_or_map: Std | Mapping[int, Std], local_world_size: int) -> dict[i
     without a word: one command line serves machines with different numbers of processes.
     """
     ranks = range(local_world_size)
-    if isinstance(val_or_map, Std):
-        return dict.fromkeys(ranks, val_or_map)
-    return {rank: val_or_map.get(rank, Std.NONE) for rank in ranks}
+    if isinstance(val_or_map, int):  # torch's Std too, in code that is half moved
+        return dict.fromkeys(ranks, Std(val_or_map))
+    return {rank: Std(val_or_map.get(rank, Std.NONE)) for rank in ranks}

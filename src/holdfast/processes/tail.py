@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import io
@@ -29,7 +30,7 @@ More is slower: malloc maps fresh pages for each larger block, and filling those
 LINGER_S = 0.02
 """How long lines that follow upon others may wait, to be shown together; the first after a pause never waits.
 
-Without it, writers that never pause would lose a tenth of a processor to being shown line by line.
+Four writers that never pause cost 8 % of a processor to show with it, and 40 % without.
 """
 
 _CRASHES = {signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGTRAP}
@@ -168,10 +169,12 @@ class _LogFile:
         while True:
             if self._fd is not None:
                 changes.watch_file(self._rank, self._fd)
-                yield from self._read(self._fd)
-            if not self._open_next(changes):
+                yield from self._read()
+            if not self._has_successor(changes):
                 return
+            yield from self._read()  # what was written before it had one
             yield self._lines.finish()
+            self._open_successor()
 
     def last_line(self) -> bytes:
         """The last line if it has no end, with one."""
@@ -182,33 +185,35 @@ class _LogFile:
             os.close(self._fd)
             self._fd = None
 
-    def _read(self, fd: int) -> Iterator[bytes]:
+    def _read(self) -> Iterator[bytes]:
         """To where the file ends now: one that grows for ever must not keep the others waiting."""
-        size = os.fstat(fd).st_size
+        if self._fd is None:
+            return
+        size = os.fstat(self._fd).st_size
         if size < self._at:  # it was truncated
             self._at = 0
             yield self._lines.finish()
-        while self._at < size and (data := os.pread(fd, min(CHUNK_BYTES, size - self._at), self._at)):
+        while self._at < size and (data := os.pread(self._fd, min(CHUNK_BYTES, size - self._at), self._at)):
             self._at += len(data)
             yield self._lines.feed(data)
 
-    def _open_next(self, changes: FileChanges) -> bool:
-        """Go on with the file that the path names now; false if that is the one we have, or there is none."""
+    def _has_successor(self, changes: FileChanges) -> bool:
+        """Whether the path names a file, and not the one we have; if it names none, the next is watched for."""
         status = _status(self._path)
         if status is None:
             changes.watch_creation(self._rank, self._path)
             status = _status(self._path)
-        if status is None or (self._fd is not None and os.path.samestat(status, os.fstat(self._fd))):
+        if status is None:
             return False
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "Not a regular file", self._path)
-        try:
+        return self._fd is None or not os.path.samestat(status, os.fstat(self._fd))
+
+    def _open_successor(self) -> None:
+        with contextlib.suppress(FileNotFoundError):  # it went away meanwhile, and the next will be watched for
             fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except FileNotFoundError:  # it went away meanwhile
-            return True
-        self.close()
-        self._fd, self._at = fd, 0
-        return True
+            self.close()
+            self._fd, self._at = fd, 0
 
 
 def _status(path: str) -> os.stat_result | None:
@@ -226,6 +231,7 @@ class _Display:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._binary = stream.buffer if _is_plain(stream) else None
+        self._flush_stream = getattr(stream, "flush", lambda: None)
 
     def show(self, block: bytes) -> None:
         if not block:
@@ -252,9 +258,11 @@ class _Display:
     def _flush(self) -> None:
         while True:
             try:
-                return self._stream.flush()
+                self._flush_stream()
             except BlockingIOError:
                 self._await_room()
+            else:
+                return
 
     def _await_room(self) -> None:
         """Whoever shares the terminal may have made it non-blocking."""

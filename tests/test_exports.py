@@ -1,0 +1,75 @@
+"""The public surface: what every package exports is what the design names, and each name is where it says."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import holdfast
+
+PUBLIC = {
+    "holdfast.errors": {
+        *("record", "ErrorHandler", "get_error_handler", "ProcessFailure", "ChildFailedError"),
+        *("Category", "HoldfastError", "UserError", "InputError", "PlatformError", "InfrastructureError"),
+    },
+    "holdfast.processes": {
+        *("start_processes", "PContext", "MultiprocessContext", "SubprocessContext", "RunProcsResult"),
+        *("SignalException", "Std", "to_map", "LogsSpecs", "DefaultLogsSpecs", "LogsDest", "TailLog"),
+        *("redirect", "redirect_stdout", "redirect_stderr"),
+    },
+}
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_a_package_exports_its_names_and_no_others(package):
+    module = importlib.import_module(package)
+    assert set(module.__all__) == PUBLIC[package]
+    assert sorted(module.__all__) == module.__all__
+    assert set(module.__all__) <= set(dir(module))
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_types_and_run_time_agree_on_where_a_name_is(package):
+    """The names stand twice in a package, once for type checkers and once for the lazy import."""
+    module = importlib.import_module(package)
+    source = Path(module.__file__).read_text()
+    typed = {name: home for home, name in re.findall(r"from (\S+) import (\w+) as \2\n", source)}
+    assert sorted(typed) == module.__all__
+    for name, home in typed.items():
+        assert getattr(importlib.import_module(home), name) is getattr(module, name)
+
+
+def test_packages_are_reached_from_the_top():
+    assert {f"holdfast.{name}" for name in holdfast.__all__ if name != "__version__"} == set(PUBLIC)
+    assert holdfast.processes.Std.ALL == 3
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match=r"module 'holdfast\.errors' has no attribute 'nonsense'"):
+        _ = holdfast.errors.nonsense
+    with pytest.raises(ImportError):
+        exec("from holdfast.processes import nonsense")
+
+
+def imported_by(statement: str) -> set[str]:
+    """The modules that a statement adds to a bare interpreter."""
+    code = f"import sys; before = set(sys.modules); {statement}; print(*sorted(set(sys.modules) - before))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    return set(ran.stdout.split())
+
+
+def test_import_holdfast_imports_nothing_but_itself():
+    """Less than 5 ms, said in a way that does not depend on the machine."""
+    assert imported_by("import holdfast") == {"__future__", "holdfast", "holdfast._lazy"}
+
+
+def test_importing_every_package_imports_nothing_else():
+    packages = set(PUBLIC)
+    assert imported_by(f"import {', '.join(packages)}") == {"__future__", "holdfast", "holdfast._lazy", *packages}

@@ -1,0 +1,33 @@
+"""What the README and the example show is what happens."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def run(script, cwd):
+    return subprocess.run([sys.executable, script], cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_the_first_job_of_the_readme(tmp_path):
+    (source,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (tmp_path / "job.py").write_text(source)
+    ran = run("job.py", tmp_path)
+    lines = ran.stdout.splitlines()
+    assert ran.returncode == 0, ran.stderr
+    assert sorted(lines[:4]) == [f"[train{rank}]:hello from {rank}" for rank in range(4)]
+    assert lines[4:] == ["{0: 1.0, 1: 0.5, 2: 0.25, 3: 0.125}"]
+    assert len(list((tmp_path / "logs").rglob("stdout.log"))) == 4
+
+
+def test_the_demo_crashes_once_and_finishes(tmp_path):
+    ran = run(ROOT / "examples/first_job.py", tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert "attempt 0: failed" in ran.stdout
+    assert "RuntimeError: the cosmic ray" in ran.stdout
+    assert "attempt 1: done" in ran.stdout
