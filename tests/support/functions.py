@@ -134,8 +134,6 @@ def talk_in_c(text):
 
 def put(queue, value):
     queue.put(value)
-    queue.close()
-    queue.join_thread()
 
 
 def add_under_lock(value, lock, times):

@@ -70,4 +70,5 @@ def settle(expected: dict[str, object]) -> None:
         if footprint() == expected:
             return
         time.sleep(0.001)
-    assert footprint() == expected
+    now = footprint()
+    assert now == expected, {name: (expected[name], now[name]) for name in now if now[name] != expected[name]}

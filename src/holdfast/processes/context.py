@@ -173,7 +173,7 @@ class PContext:
         return {} if self._kept is None else dict(sorted(self._kept.pids.items()))
 
     def fileno(self) -> int:
-        if self._kept is None or self._kept.is_gone:
+        if self._kept is None or self._result is not None:
             raise ValueError(f"{self.name} is not running")
         return self._kept.fileno()
 
@@ -226,6 +226,8 @@ class PContext:
         for log in self._filtered_logs:
             log.close()
         self._result = self._collect()
+        if self._kept is not None:
+            self._kept.close()
         self._release()
         handlers.uninstall()
         if self._kept is not None and self._kept.stuck:

@@ -164,8 +164,8 @@ class Inotify:
             return set()
         watches, at = set(), 0
         while at < len(events):
-            watch, m, _, name_length = _EVENT.unpack_from(events, at)
-            if not m & 0x8000: watches.add(watch)
+            watch, _, _, name_length = _EVENT.unpack_from(events, at)
+            watches.add(watch)
             at += _EVENT.size + name_length
         return watches
 

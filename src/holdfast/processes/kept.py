@@ -55,6 +55,7 @@ class KeptProcesses:
         self._stopping = False
         self._report = b""
         self._users = 0
+        self._closed = False
         self._lock = _thread.allocate_lock()
 
         _open_standard_streams()
@@ -73,7 +74,7 @@ class KeptProcesses:
             os.close(reports)
 
     def fileno(self) -> int:
-        """Readable when `update` has something to learn."""
+        """Readable when `update` has something to learn, and at the end."""
         return self._reports
 
     def stop(self, signum: int, grace_s: float) -> None:
@@ -104,6 +105,12 @@ class KeptProcesses:
             with self._lock:
                 self._users -= 1
                 self._release()
+
+    def close(self) -> None:
+        """Let go of the keeper: the set is gone, or will not go."""
+        with self._lock:
+            self._closed = True
+            self._release()
 
     def update(self) -> None:
         """Take in what the keeper has reported so far, without waiting."""
@@ -157,11 +164,10 @@ class KeptProcesses:
         self.is_started = self.is_gone = True
         with suppress(ChildProcessError):  # somebody waits for every child of this process
             os.waitpid(self.keeper_pid, 0)
-        self._release()
 
     def _release(self) -> None:
-        """Close the descriptors once the set is gone and no thread waits on them."""
-        if self.is_gone and not self._users and self._reports >= 0:
+        """Close the descriptors once no thread waits on them."""
+        if self._closed and not self._users and self._reports >= 0:
             os.close(self._reports)
             os.close(self._commands)
             self._reports = self._commands = -1

@@ -168,8 +168,8 @@ class _LogFile:
         """
         while True:
             if self._fd is not None:
-                changes.watch_file(self._rank, self._fd)
                 yield from self._read()
+                changes.watch_file(self._rank, self._fd)
             if not self._has_successor(changes):
                 return
             yield from self._read()  # what was written before it had one
