@@ -16,6 +16,7 @@ from liveness import exists, footprint, status
 from signpost import tell
 
 from holdfast.processes import DefaultLogsSpecs, PContext, RunProcsResult, Std, start_processes
+from holdfast.processes.interruption import handlers
 
 pytestmark = pytest.mark.usefixtures("image", "nothing_left")
 
@@ -210,6 +211,7 @@ def test_a_set_is_a_context_manager(start):
 
 
 def test_close_from_another_thread_ends_a_wait(start, post):
+    before = handlers.users
     context = start("sh", [("-c", f"echo $$ > {post.path}; exec sleep 1000")])
     post.line()
     closer = threading.Thread(target=context.close)
@@ -218,6 +220,7 @@ def test_close_from_another_thread_ends_a_wait(start, post):
     closer.join()
     assert result.failures == {}
     assert list(result.terminated) == [0]
+    assert handlers.users == before, "both threads closed it, and it closed once"
 
 
 def test_works_off_the_main_thread(logs):

@@ -5,6 +5,7 @@ import io
 import itertools
 import os
 import re
+import resource
 import select
 import signal
 import subprocess
@@ -58,7 +59,7 @@ def follow():
 
 @pytest.fixture(autouse=True)
 def nothing_said_yet():
-    tail._say_once.cache_clear()
+    tail._said.clear()
 
 
 @pytest.fixture(autouse=True)
@@ -304,6 +305,22 @@ def test_a_replaced_file_is_read_to_its_end_and_then_the_new_one(follow, screen,
     )
 
 
+def test_what_is_written_just_before_the_replacement_is_not_lost(screen, log, tmp_path, monkeypatch):
+    log.append("old\n")
+    (tmp_path / "fresh").write_text("new\n")
+    looks = itertools.count()
+
+    def look(path):
+        if next(looks) == 1:  # the file has been opened and read; its name is looked up now
+            log.append("last of the old")
+            os.replace(tmp_path / "fresh", log.path)
+        return os.stat(path)
+
+    monkeypatch.setattr(tail, "_status", look)
+    TailLog("r", {0: log.path}, screen).start().stop()
+    assert screen.getvalue() == "[r0]:old\n[r0]:last of the old\n[r0]:new\n"
+
+
 def test_what_cannot_be_read_is_said_once_and_the_others_are_shown(follow, screen, log, tmp_path, capsys):
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
@@ -503,6 +520,24 @@ def test_without_inotify_everything_is_shown_and_it_is_said_once(follow, screen,
     assert screen.getvalue().count("no end\n") == 2
     [said] = capsys.readouterr().err.splitlines()
     assert "the kernel cannot tell when a file changes (Too many open files)" in said
+
+
+def test_descriptors_above_the_limit_of_select(follow, screen, log):
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, limits[1]), limits[1]))
+    opened = [os.open(log.path, os.O_RDONLY)]
+    try:
+        while opened[-1] < 1100:
+            opened.append(os.dup(opened[0]))
+        one = follow("r", {0: log.path}, screen)
+        for text in ("one\n", "two\n"):
+            log.append(text)
+            screen.wait_for(text)
+        one.stop()
+    finally:
+        for fd in opened:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_stop_needs_no_start_and_may_be_repeated(screen, log):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import sys
@@ -97,6 +98,7 @@ class PContext:
         self._kept: KeptProcesses | None = None
         self._stopped_at = float("inf")
         self._result: RunProcsResult | None = None
+        self._finishing = _thread.allocate_lock()
 
     # What a kind of process brings
 
@@ -217,8 +219,9 @@ class PContext:
             self._stopped_at = min(self._stopped_at, time.time())
             kept.stop(death_sig or signal.SIGTERM, self.shutdown_timeout if timeout is None else timeout)
             self._wait_until(lambda: kept.is_gone or bool(kept.stuck))
-        with Uninterrupted():
-            self._finish()
+        with Uninterrupted(), self._finishing:
+            if self._result is None:  # another thread may have closed it meanwhile
+                self._finish()
 
     def _finish(self) -> None:
         for tail in self._tails:

@@ -46,7 +46,7 @@ class FileChanges:
     `warn` is called once, with the reason, when the kernel cannot tell of changes.
     """
 
-    __slots__ = ("_inotify", "_interrupted", "_interruptor", "_keys", "_looking", "_poll", "_warn")
+    __slots__ = ("_inotify", "_interrupted", "_interruptor", "_keys", "_looking", "_poll", "_poll_interrupt", "_warn")
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         self._warn = warn
@@ -56,6 +56,8 @@ class FileChanges:
         self._keys: dict[int, set[int]] = {}
         self._poll = select.poll()
         self._poll.register(self._interrupted, select.POLLIN)
+        self._poll_interrupt = select.poll()
+        self._poll_interrupt.register(self._interrupted, select.POLLIN)
 
     def watch_file(self, key: int, fd: int) -> None:
         """Have `wait` return `key` once the open file `fd` was written to, truncated, renamed or removed."""
@@ -93,7 +95,7 @@ class FileChanges:
 
     def pause(self, seconds: float) -> None:
         """Sleep that long whatever changes, but not after `interrupt` was called."""
-        select.select([self._interrupted], [], [], seconds)
+        self._poll_interrupt.poll(seconds * 1000)
 
     def interrupt(self) -> None:
         """End the present and all future waits. Any thread may call it, and more than once."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import io
 import os
 import select
@@ -138,7 +137,9 @@ class TailLog:
                     block = next(blocks, None)
                 except OSError as error:
                     _say(f"{self._name}: cannot show the lines of rank {rank}: {error}")
-                    self._files.pop(rank).close()
+                    file = self._files.pop(rank)
+                    file.close()
+                    display.show(file.last_line())
                     block = None
                 if block is None:
                     del turns[rank]
@@ -168,8 +169,8 @@ class _LogFile:
         """
         while True:
             if self._fd is not None:
-                yield from self._read()
                 changes.watch_file(self._rank, self._fd)
+                yield from self._read()
             if not self._has_successor(changes):
                 return
             yield from self._read()  # what was written before it had one
@@ -266,7 +267,9 @@ class _Display:
 
     def _await_room(self) -> None:
         """Whoever shares the terminal may have made it non-blocking."""
-        select.select([], [self._stream], [])
+        room = select.poll()  # not select(), which knows no descriptor above 1023
+        room.register(self._stream, select.POLLOUT)
+        room.poll()
 
 
 def _is_plain(stream: TextIO) -> bool:
@@ -290,6 +293,11 @@ def _say(text: str) -> None:
         notice(text)
 
 
-@functools.cache
+_said: set[str] = set()
+
+
 def _say_once(text: str) -> None:
-    _say(text)
+    with _Display.lock:
+        if text not in _said:
+            _said.add(text)
+            notice(text)
