@@ -2,12 +2,34 @@
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from holdfast import errors, processes
+    from holdfast import agent, errors, events, launcher, metrics, processes, rendezvous, watchdog
 else:
     from holdfast._lazy import exports
 
-    __getattr__, __dir__ = exports(__name__, {"errors": (), "processes": ()})
+    __getattr__, __dir__ = exports(
+        __name__,
+        {
+            "agent": (),
+            "errors": (),
+            "events": (),
+            "launcher": (),
+            "metrics": (),
+            "processes": (),
+            "rendezvous": (),
+            "watchdog": (),
+        },
+    )
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "errors", "processes"]
+__all__ = [
+    "__version__",
+    "agent",
+    "errors",
+    "events",
+    "launcher",
+    "metrics",
+    "processes",
+    "rendezvous",
+    "watchdog",
+]

@@ -142,6 +142,11 @@ class DefaultLogsSpecs(LogsSpecs):
     def root_log_dir(self) -> str:
         return self._root
 
+    @property
+    def run_dir(self) -> str | None:
+        """The directory of this run, from its first attempt on; None where there are no files."""
+        return self._run_dir
+
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
         """Makes the directories of one attempt; their files come into being when a process opens them.
 

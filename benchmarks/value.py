@@ -1,0 +1,85 @@
+"""How long a function's return value of 100 MB takes to its parent.
+
+One process, spawned. In all: from the call of `start_processes` to the value in the parent's hands; torch's child
+imports torch on the way, whatever the function is. The return alone: from the function's last line on. That is also
+measured with a torch that is asked to poll every millisecond, where the transport is compared and not the poll.
+
+The limit is to pickle the value into memory and out of it.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.measuring import Measurement, Rounds, Target, in_turns
+from benchmarks.subject import HOLDFAST, POLL_PERIOD_S, TORCH, rank_environments
+from benchmarks.value_worker import produce, value
+from benchmarks.workplace import Subject
+
+if TYPE_CHECKING:
+    from benchmarks.workplace import Workplace
+
+VALUE_BYTES = 100_000_000
+SHORT_PERIOD_S = 0.001
+
+_EAGER_TORCH = "eager torch"
+_PICKLE = "pickle in memory"
+_NO_SLOWER = Target(1.0, at_most=True, against=TORCH)
+
+
+def measure(workplace: Workplace) -> list[Measurement]:
+    with Subject(HOLDFAST, "value", workplace) as holdfast, Subject(TORCH, "value", workplace) as torch:
+        answers = in_turns(
+            2 if workplace.quick else 9,
+            {
+                HOLDFAST: lambda _: holdfast.ask(workplace.fresh("value"), POLL_PERIOD_S),
+                TORCH: lambda _: torch.ask(workplace.fresh("value"), POLL_PERIOD_S),
+                _EAGER_TORCH: lambda _: torch.ask(workplace.fresh("value"), SHORT_PERIOD_S),
+                _PICKLE: lambda _: {"return": _pickled_ms()},
+            },
+        )
+
+    def samples(what: str, **contestants: str) -> dict[str, Rounds]:
+        return {column: [[answer[what]] for answer in answers[name]] for column, name in contestants.items()}
+
+    size = f"{VALUE_BYTES // 10**6} MB value"
+    limit = {_PICKLE: _PICKLE}
+    return [
+        Measurement(f"{size}: start → in hand", "ms", samples("total", holdfast=HOLDFAST, torch=TORCH), [_NO_SLOWER]),
+        Measurement(
+            f"{size}: function's end → in hand",
+            "ms",
+            samples("return", holdfast=HOLDFAST, torch=TORCH, **limit),
+            [_NO_SLOWER],
+        ),
+        Measurement(
+            "… torch polling every ms",
+            "ms",
+            samples("return", holdfast=HOLDFAST, torch=_EAGER_TORCH, **limit),
+            [_NO_SLOWER],
+        ),
+    ]
+
+
+def subject(system: Any, directory: str, period_s: float) -> dict[str, float]:
+    """Milliseconds in all, and of the return alone."""
+    clock = os.path.join(directory, "clock")
+    logs_specs = system.DefaultLogsSpecs(log_dir=os.path.join(directory, "logs"))
+    began = time.monotonic_ns()
+    context = system.start_processes("value", produce, {0: (VALUE_BYTES, clock)}, rank_environments(1), logs_specs)
+    result = context.wait(-1, period_s)
+    in_hand = time.monotonic_ns()
+    assert result.return_values[0] == value(VALUE_BYTES), "the value came back changed"
+    with open(clock) as file:
+        returned = int(file.read())
+    return {"total": (in_hand - began) / 1e6, "return": (in_hand - returned) / 1e6}
+
+
+def _pickled_ms() -> float:
+    made = value(VALUE_BYTES)
+    began = time.monotonic_ns()
+    pickle.loads(pickle.dumps(made, protocol=pickle.HIGHEST_PROTOCOL))
+    return (time.monotonic_ns() - began) / 1e6

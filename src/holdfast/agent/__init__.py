@@ -1,0 +1,40 @@
+"""The elastic agent: starts the workers of one node, restarts them, and stops them."""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.agent.group import RunResult as RunResult
+    from holdfast.agent.group import Worker as Worker
+    from holdfast.agent.group import WorkerGroup as WorkerGroup
+    from holdfast.agent.group import WorkerSpec as WorkerSpec
+    from holdfast.agent.health import HealthCheckServer as HealthCheckServer
+    from holdfast.agent.health import create_healthcheck_server as create_healthcheck_server
+    from holdfast.agent.local import LocalElasticAgent as LocalElasticAgent
+    from holdfast.agent.simple import ElasticAgent as ElasticAgent
+    from holdfast.agent.simple import SimpleElasticAgent as SimpleElasticAgent
+    from holdfast.agent.state import WorkerState as WorkerState
+else:
+    from holdfast._lazy import exports
+
+    __getattr__, __dir__ = exports(
+        __name__,
+        {
+            "group": ("RunResult", "Worker", "WorkerGroup", "WorkerSpec"),
+            "health": ("HealthCheckServer", "create_healthcheck_server"),
+            "local": ("LocalElasticAgent",),
+            "simple": ("ElasticAgent", "SimpleElasticAgent"),
+            "state": ("WorkerState",),
+        },
+    )
+
+__all__ = [
+    "ElasticAgent",
+    "HealthCheckServer",
+    "LocalElasticAgent",
+    "RunResult",
+    "SimpleElasticAgent",
+    "Worker",
+    "WorkerGroup",
+    "WorkerSpec",
+    "WorkerState",
+    "create_healthcheck_server",
+]

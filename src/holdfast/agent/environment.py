@@ -1,0 +1,64 @@
+"""The environment of a worker: the contract between a launcher and the programs it runs."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.agent.group import Worker, WorkerGroup
+
+
+def worker_environment(
+    group: WorkerGroup, worker: Worker, restart_count: int, agent_environment: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """What is added to the agent's environment for `worker`. All of the names are torch's."""
+    spec = group.spec
+    env = {
+        "LOCAL_RANK": str(worker.local_rank),
+        "RANK": str(worker.global_rank),
+        "GROUP_RANK": str(group.group_rank),
+        "ROLE_RANK": str(worker.role_rank),
+        "ROLE_NAME": spec.role,
+        "LOCAL_WORLD_SIZE": str(spec.local_world_size),
+        "WORLD_SIZE": str(worker.world_size),
+        "GROUP_WORLD_SIZE": str(group.group_world_size),
+        "ROLE_WORLD_SIZE": str(worker.role_world_size),
+        "MASTER_ADDR": str(group.master_addr),
+        "MASTER_PORT": str(group.master_port),
+        "TORCHELASTIC_RESTART_COUNT": str(restart_count),
+        "TORCHELASTIC_MAX_RESTARTS": str(spec.max_restarts),
+        "TORCHELASTIC_RUN_ID": spec.rdzv_handler.get_run_id(),
+        "TORCHELASTIC_USE_AGENT_STORE": str(spec.rdzv_handler.use_agent_store),
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": agent_environment.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+    }
+    if spec.virtual_local_rank:
+        env["LOCAL_RANK"] = "0"
+        env["CUDA_VISIBLE_DEVICES"] = _own_device(worker.local_rank, agent_environment.get("CUDA_VISIBLE_DEVICES"))
+    return env
+
+
+def _own_device(local_rank: int, visible: str | None) -> str:
+    """The one device that a worker sees: of those that the agent sees, the one at its rank."""
+    if visible is None:
+        return str(local_rank)
+    devices = [device.strip() for device in visible.split(",")]
+    if local_rank >= len(devices):
+        from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+
+        raise InputError(
+            f"CUDA_VISIBLE_DEVICES={visible!r}: it has {len(devices)} devices, and --virtual-local-rank needs one for "
+            f"each worker of the node, of which there are at least {local_rank + 1}"
+        )
+    return devices[local_rank]
+
+
+def substitute_local_rank(argument: str, local_rank: int) -> str:
+    """An argument with ``${local_rank}`` replaced; whatever else has a dollar in it stays as it is."""
+    if "$" not in argument:
+        return argument
+    from string import Template  # noqa: PLC0415 - hardly ever needed
+
+    return Template(argument).safe_substitute(local_rank=str(local_rank))

@@ -1,0 +1,164 @@
+"""What an agent looks after: the specification of workers, the workers, their group, and what became of them."""
+
+from __future__ import annotations
+
+from holdfast.agent.state import WorkerState
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from holdfast.errors import ProcessFailure
+    from holdfast.rendezvous import RendezvousHandler
+
+
+class WorkerSpec:
+    """What to run, how many of it on this node, how nodes meet, and how often to try again.
+
+    A `master_addr` or `master_port` given here wins over that of the rendezvous. `fn` is the old name of
+    `entrypoint`.
+    """
+
+    def __init__(
+        self,
+        role: str,
+        local_world_size: int,
+        rdzv_handler: RendezvousHandler,
+        fn: Callable[..., Any] | None = None,
+        entrypoint: Callable[..., Any] | str | None = None,
+        args: tuple[Any, ...] = (),
+        max_restarts: int = 3,
+        monitor_interval: float = 0.1,
+        master_port: int | None = None,
+        master_addr: str | None = None,
+        local_addr: str | None = None,
+        event_log_handler: str = "null",
+        numa_options: object = None,
+        duplicate_stdout_filters: list[str] | None = None,
+        duplicate_stderr_filters: list[str] | None = None,
+        virtual_local_rank: bool = False,
+    ) -> None:
+        if fn is not None:
+            import warnings  # noqa: PLC0415 - for old callers only
+
+            warnings.warn("WorkerSpec(fn=...) is now WorkerSpec(entrypoint=...)", DeprecationWarning, stacklevel=2)
+            entrypoint = fn
+        for problem, wrong in (
+            (f"{local_world_size} workers on a node; it takes at least one", local_world_size < 1),
+            (f"a monitor interval of {monitor_interval} s; it must be more than 0", monitor_interval <= 0),
+            (f"{max_restarts} restarts; 0 is the least", max_restarts < 0),
+            ("neither a function nor a command to run", not entrypoint),
+        ):
+            if wrong:
+                from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+
+                raise InputError(f"the specification of role {role!r} has {problem}")
+        self.role = role
+        self.local_world_size = local_world_size
+        self.rdzv_handler = rdzv_handler
+        self.fn = fn
+        self.entrypoint = entrypoint
+        self.args = args
+        self.max_restarts = max_restarts
+        self.monitor_interval = monitor_interval
+        self.master_port = master_port
+        self.master_addr = master_addr
+        self.local_addr = local_addr
+        self.event_log_handler = event_log_handler
+        self.numa_options = numa_options
+        self.duplicate_stdout_filters = duplicate_stdout_filters
+        self.duplicate_stderr_filters = duplicate_stderr_filters
+        self.virtual_local_rank = virtual_local_rank
+
+    def get_entrypoint_name(self) -> str:
+        """The command's name, or the function's."""
+        if isinstance(self.entrypoint, str):
+            return self.entrypoint.rpartition("/")[2]
+        return str(getattr(self.entrypoint, "__qualname__", self.entrypoint))
+
+    def __repr__(self) -> str:
+        return f"WorkerSpec({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+
+class Worker:
+    """One process of a group, by its ranks. `id` is its process's identifier, once it has one.
+
+    Ranks change from round to round; a worker is made anew for each.
+    """
+
+    __slots__ = ("global_rank", "id", "local_rank", "role_rank", "role_world_size", "world_size")
+
+    def __init__(
+        self,
+        local_rank: int,
+        global_rank: int = -1,
+        role_rank: int = -1,
+        world_size: int = -1,
+        role_world_size: int = -1,
+    ) -> None:
+        self.id: Any = None
+        self.local_rank = local_rank
+        self.global_rank = global_rank
+        self.role_rank = role_rank
+        self.world_size = world_size
+        self.role_world_size = role_world_size
+
+    def __repr__(self) -> str:
+        return f"Worker({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
+
+
+class WorkerGroup:
+    """The workers of one node, which start, restart and stop together."""
+
+    __slots__ = (
+        "group_rank",
+        "group_world_size",
+        "master_addr",
+        "master_port",
+        "spec",
+        "state",
+        "store",
+        "workers",
+    )
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self.spec = spec
+        self.workers = [Worker(local_rank) for local_rank in range(spec.local_world_size)]
+        self.store: Any = None
+        self.group_rank: int | None = None
+        self.group_world_size: int | None = None
+        self.master_addr: str | None = None
+        self.master_port: int | None = None
+        self.state = WorkerState.INIT
+
+
+class RunResult:
+    """How a group is: its state, what its workers returned or how they failed, by global rank.
+
+    `terminated` has the exit codes of workers that were stopped because another failed: neither successes nor
+    failures.
+    """
+
+    __hash__ = None  # type: ignore[assignment]  # the fields can change
+
+    def __init__(
+        self,
+        state: WorkerState,
+        return_values: dict[int, Any] | None = None,
+        failures: dict[int, ProcessFailure] | None = None,
+        terminated: dict[int, int] | None = None,
+    ) -> None:
+        self.state = state
+        self.return_values = return_values or {}
+        self.failures = failures or {}
+        self.terminated = terminated or {}
+
+    def is_failed(self) -> bool:
+        return self.state is WorkerState.FAILED
+
+    def __repr__(self) -> str:
+        return f"RunResult({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RunResult) and vars(self) == vars(other)

@@ -1,0 +1,157 @@
+"""What the agent tells of a run: events, to the handler that was chosen and to a file in the run's directory.
+
+The first events come before the first worker is started, and nothing may delay that. So they are kept as they
+are, with their true times, and written when the workers run.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import contextmanager
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from holdfast.agent.group import Worker, WorkerGroup
+    from holdfast.errors import ProcessFailure
+    from holdfast.events import Event, EventLog
+
+_PREFIX = "torchelastic.worker.status."
+
+
+class Journal:
+    """The events of one agent."""
+
+    def __init__(self, group: WorkerGroup) -> None:
+        self._group = group
+        self._held: list[Callable[[], Event]] = []
+        self._log: EventLog | None = None
+
+    def open(self, path: str | None) -> None:
+        """From now on events are written, to the handler and, if there is a `path`, to that file."""
+        if self._log is None:
+            from holdfast.events import EventLog  # noqa: PLC0415 - not before the first spawn
+
+            self._log = EventLog(path, self._group.spec.event_log_handler)
+            for make in self._held:
+                self._log.write(make())
+            self._held.clear()
+
+    def close(self) -> None:
+        """Write what is held back, and let go of the file; an event that comes later opens it again."""
+        self.open(None)
+        if self._log is not None:
+            self._log.close()
+
+    def record(self, event: Event) -> None:
+        if self._log is None:
+            self._held.append(lambda: event)
+        else:
+            self._log.write(event)
+
+    @contextmanager
+    def timed(self, state: str) -> Iterator[None]:
+        """An event for what happens inside, with its duration; of a failure, too."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._tell(state, "AGENT", duration_ms=(time.monotonic() - began) * 1000)
+
+    def worker_ended(
+        self,
+        worker: Worker,
+        state: str,
+        run_time_s: int,
+        restarts: int,
+        failure: ProcessFailure | None,
+        exit_code: int | None,
+    ) -> None:
+        self._tell(
+            state,
+            "WORKER",
+            worker=worker,
+            run_time_s=run_time_s,
+            restarts=restarts,
+            raw_error=None if failure is None else failure.message,
+            exit_code=exit_code if failure is None else failure.exitcode,
+        )
+
+    def watchdog(self, name: str, worker_id: Any, scopes: str) -> None:
+        """An event of the watchdog: it started, a timer expired, it ended a worker, it stopped."""
+        self._tell("RUNNING", "AGENT", name=name, worker_id=worker_id, scopes=scopes)
+
+    def agent_event(self, state: str, run_time_s: int, restarts: int, raw_error: str | None = None) -> Event:
+        return self._event(state, "AGENT", time.time(), run_time_s=run_time_s, restarts=restarts, raw_error=raw_error)
+
+    def _tell(self, state: str, source: str, **details: Any) -> None:
+        now, facts = time.time(), self._facts()
+        if self._log is None:
+            self._held.append(lambda: self._event(state, source, now, facts=facts, **details))
+        else:
+            self._log.write(self._event(state, source, now, facts=facts, **details))
+
+    def _facts(self) -> dict[str, Any]:
+        """What is true now and may not be when the event is written."""
+        return {"group_rank": self._group.group_rank, "group_world_size": self._group.group_world_size}
+
+    def _event(
+        self,
+        state: str,
+        source: str,
+        timestamp: float,
+        *,
+        facts: dict[str, Any] | None = None,
+        name: str | None = None,
+        worker: Worker | None = None,
+        worker_id: Any = None,
+        scopes: str | None = None,
+        run_time_s: int | None = None,
+        restarts: int | None = None,
+        raw_error: str | None = None,
+        exit_code: int | None = None,
+        duration_ms: float | None = None,
+    ) -> Event:
+        import json  # noqa: PLC0415 - not before the first spawn
+
+        from holdfast.events import Event, EventSource  # noqa: PLC0415 - likewise
+
+        spec = self._group.spec
+        facts = self._facts() if facts is None else facts
+        more: dict[str, Any] = {
+            "group_world_size": facts["group_world_size"],
+            "entry_point": spec.get_entrypoint_name(),
+        }
+        if worker is not None:
+            worker_id = worker.id
+            # Each in a list, as readers of these events expect.
+            more["local_rank"] = [worker.local_rank]
+            more["role_rank"] = [worker.role_rank]
+            more["role_world_size"] = [worker.role_world_size]
+            more["exit_code"] = [exit_code]
+            more["worker_pid"] = [worker.id]
+        if scopes is not None:
+            more["scopes"] = scopes
+        return Event(
+            name=_PREFIX + state if name is None else name,
+            source=EventSource(source),
+            timestamp=timestamp,
+            metadata={
+                "run_id": spec.rdzv_handler.get_run_id(),
+                "global_rank": None if worker is None else worker.global_rank,
+                "group_rank": facts["group_rank"],
+                "worker_id": None if worker_id is None else str(worker_id),
+                "role": spec.role,
+                "hostname": os.uname().nodename,
+                "state": state,
+                "total_run_time": run_time_s,
+                "rdzv_backend": spec.rdzv_handler.get_backend(),
+                "raw_error": raw_error,
+                "metadata": json.dumps(more),
+                "agent_restarts": restarts,
+                "duration_ms": duration_ms,
+            },
+        )

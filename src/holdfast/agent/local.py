@@ -1,0 +1,262 @@
+"""The agent of one machine: its workers are processes of it, and one wait covers all that can happen to them."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+
+from holdfast.agent.environment import substitute_local_rank, worker_environment
+from holdfast.agent.group import RunResult
+from holdfast.agent.simple import EXIT_BARRIER_TIMEOUT_S, SimpleElasticAgent
+from holdfast.agent.state import WorkerState
+from holdfast.agent.uninterruptible import UninterruptibleWatch, timeout_from_environment
+from holdfast.logger import get_logger
+from holdfast.metrics import prof
+from holdfast.processes.context import SHUTDOWN_TIMEOUT_S
+from holdfast.processes.interruption import SignalException, SignalWakeUp, handlers
+from holdfast.processes.starting import start_processes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from holdfast.agent.group import WorkerGroup, WorkerSpec
+    from holdfast.agent.health import HealthCheckServer
+    from holdfast.errors import ProcessFailure
+    from holdfast.processes import LogsSpecs, PContext
+    from holdfast.watchdog import FileTimerRequest, FileTimerServer
+
+ENABLE_FILE_TIMER = "TORCHELASTIC_ENABLE_FILE_TIMER"
+TIMER_FILE = "TORCHELASTIC_TIMER_FILE"
+HEALTH_CHECK_PORT = "TORCHELASTIC_HEALTH_CHECK_PORT"
+PREFIX_TEMPLATE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
+
+EVENT_LOG = "events.jsonl"
+"""The file of a run's events, in its directory."""
+
+HEALTH_CHECK_TIMEOUT_S = 60
+"""How old the last progress may be before the health check says that the agent is not healthy."""
+
+log = get_logger(__name__)
+
+
+class LocalElasticAgent(SimpleElasticAgent):
+    """Runs functions or commands as processes of this machine.
+
+    The waits are for the kernel's word: an exit, a signal, a timer's request, or the nearest deadline.
+    """
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        logs_specs: LogsSpecs,
+        start_method: str = "spawn",
+        exit_barrier_timeout: float = EXIT_BARRIER_TIMEOUT_S,
+        log_line_prefix_template: str | None = None,
+        shutdown_timeout: float = SHUTDOWN_TIMEOUT_S,
+        health_check_server: HealthCheckServer | None = None,
+        uninterruptible_state_timeout: float | None = None,
+    ) -> None:
+        super().__init__(spec, exit_barrier_timeout, shutdown_timeout)
+        stuck_s = timeout_from_environment() if uninterruptible_state_timeout is None else uninterruptible_state_timeout
+        self._stuck_watch = UninterruptibleWatch(stuck_s) if stuck_s > 0 else None
+        self._logs_specs = logs_specs
+        self._start_method = start_method
+        self._prefix_template = log_line_prefix_template or os.environ.get(PREFIX_TEMPLATE)
+        self._health_check_server = health_check_server
+        self._pcontext: PContext | None = None
+        self._watchdog: FileTimerServer | None = None
+        self._expired_timers: dict[int, str] = {}
+
+    def run(self, role: str = "default") -> RunResult:
+        handlers.install()
+        try:
+            self._setup_healthcheck()
+            return super().run(role)
+        finally:
+            if self._health_check_server is not None:
+                self._health_check_server.stop()
+            handlers.uninstall()
+
+    # Starting
+
+    @prof
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        spec = worker_group.spec
+        envs = {
+            worker.local_rank: worker_environment(worker_group, worker, self._restart_count())
+            for worker in worker_group.workers
+        }
+        self._setup_local_watchdog(envs)
+        self._expired_timers.clear()
+        assert spec.entrypoint is not None
+        try:
+            self._pcontext = start_processes(
+                name=spec.role,
+                entrypoint=spec.entrypoint,
+                args={rank: self._arguments(spec, rank) for rank in envs},
+                envs=envs,
+                logs_specs=self._logs_specs,
+                log_line_prefixes=self._prefixes(envs),
+                start_method=self._start_method,
+                numa_options=spec.numa_options,
+                duplicate_stdout_filters=spec.duplicate_stdout_filters,
+                duplicate_stderr_filters=spec.duplicate_stderr_filters,
+                shutdown_timeout=self._shutdown_timeout,
+            )
+        except OSError as error:
+            if not isinstance(spec.entrypoint, str):
+                raise
+            from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+
+            raise InputError(f"cannot start {error.filename or spec.entrypoint!r}: {error.strerror}") from error
+        return dict(self._pcontext.pids())
+
+    def _arguments(self, spec: WorkerSpec, local_rank: int) -> tuple[Any, ...]:
+        if not isinstance(spec.entrypoint, str):
+            return spec.args
+        return tuple(substitute_local_rank(str(argument), local_rank) for argument in spec.args)
+
+    def _prefixes(self, envs: dict[int, dict[str, str]]) -> dict[int, str] | None:
+        if not self._prefix_template:
+            return None
+        from string import Template  # noqa: PLC0415 - only where one is given
+
+        template = Template(self._prefix_template)
+        return {
+            rank: template.safe_substitute(role_name=env["ROLE_NAME"], rank=env["RANK"], local_rank=str(rank))
+            for rank, env in envs.items()
+        }
+
+    def _event_log_path(self) -> str | None:
+        # The run's directory is there once the logs of the first attempt have their place.
+        directory = getattr(self._logs_specs, "run_dir", None)
+        return os.path.join(directory, EVENT_LOG) if directory else None
+
+    # Watching
+
+    def _wait_for_change(self, worker_group: WorkerGroup) -> None:
+        assert self._pcontext is not None
+        poll = select.poll()
+        poll.register(self._pcontext, select.POLLIN)
+        waits_s: list[float] = []
+        if self._watchdog is not None:
+            poll.register(self._watchdog, select.POLLIN)
+            deadline = self._watchdog.next_deadline()
+            if deadline is not None:
+                waits_s.append(max(0.0, deadline - time.time()))
+        if worker_group.spec.rdzv_handler.needs_polling:
+            waits_s.append(worker_group.spec.monitor_interval)
+        if self._stuck_watch is not None:
+            waits_s.append(self._stuck_watch.interval_s)
+        with SignalWakeUp() as signals:
+            if signals.fd is not None:
+                poll.register(signals.fd, select.POLLIN)
+            # Upwards: a wait that ends just short of its deadline would only be repeated.
+            poll.poll(int(min(waits_s) * 1000) + 1 if waits_s else None)
+            signals.drain()
+
+    @prof
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        assert self._pcontext is not None
+        if self._watchdog is not None:
+            self._watchdog.read()
+            self._watchdog.expire(time.time())
+        result = self._pcontext.wait(0)
+        if result is None:
+            return RunResult(WorkerState.UNHEALTHY if self._is_stuck() else WorkerState.HEALTHY)
+        ranks = {worker.local_rank: worker.global_rank for worker in worker_group.workers}
+        if not result.is_failed():
+            return RunResult(
+                WorkerState.SUCCEEDED,
+                return_values={ranks[local_rank]: value for local_rank, value in result.return_values.items()},
+            )
+        for failure in result.failures.values():
+            self._explain(failure)
+        return RunResult(
+            WorkerState.FAILED,
+            failures={ranks[local_rank]: failure for local_rank, failure in result.failures.items()},
+            terminated={ranks[local_rank]: code for local_rank, code in result.terminated.items()},
+        )
+
+    def _is_stuck(self) -> bool:
+        assert self._pcontext is not None
+        if self._stuck_watch is None:
+            return False
+        pid = self._stuck_watch.look(self._pcontext.pids().values(), time.monotonic())
+        if pid is not None:
+            log.error("PID %s is stuck in the kernel for %s s; no restart can help", pid, self._stuck_watch.timeout_s)
+            self._remaining_restarts = 0
+        return pid is not None
+
+    def _explain(self, failure: ProcessFailure) -> None:
+        scopes = self._expired_timers.get(failure.pid)
+        if scopes is not None and not failure.has_error_file():
+            failure.message = f"it took longer than it had allowed itself, in {scopes}; the watchdog ended it"
+
+    # Stopping
+
+    def _stop_workers(self, worker_group: WorkerGroup) -> None:
+        del worker_group
+        self._end_attempt(signal.SIGTERM, self._shutdown_timeout)
+
+    def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: float = SHUTDOWN_TIMEOUT_S) -> None:
+        self._end_attempt(death_sig, timeout)
+
+    def _end_attempt(self, death_sig: signal.Signals, timeout: float) -> None:
+        if self._watchdog is not None:
+            self._watchdog.stop()
+            self._watchdog = None
+        if self._pcontext is not None:
+            try:
+                self._pcontext.close(death_sig, timeout)
+            except SignalException:
+                # Asked to stop for a second time: whoever asks has no more patience.
+                self._pcontext.close(timeout=0)
+                raise
+
+    # Watchdog and health
+
+    def _setup_local_watchdog(self, envs: dict[int, dict[str, str]]) -> None:
+        if os.environ.get(ENABLE_FILE_TIMER) != "1":
+            return
+        from holdfast.watchdog import FileTimerServer  # noqa: PLC0415 - only where it is asked for
+
+        path = os.environ.get(TIMER_FILE) or os.path.join(
+            os.environ.get("TMPDIR", "/tmp"),  # noqa: S108 - the name is random, and the pipe is private
+            f"watchdog_timer_{os.urandom(16).hex()}",
+        )
+        run_id = self._worker_group.spec.rdzv_handler.get_run_id()
+        self._watchdog = FileTimerServer(path, run_id, log_event=self._log_watchdog_event)
+        self._watchdog.start(in_thread=False)
+        for env in envs.values():
+            env[TIMER_FILE] = path
+
+    def _log_watchdog_event(self, name: str, request: FileTimerRequest | None) -> None:
+        scope = "" if request is None else request.scope_id
+        if request is not None and name == "timer expired":
+            self._expired_timers.setdefault(request.worker_pid, scope)
+        self._journal.watchdog(name, None if request is None else request.worker_pid, scope)
+
+    def _setup_healthcheck(self) -> None:
+        """From before the rendezvous to after the exit barrier."""
+        if self._health_check_server is None:
+            text = os.environ.get(HEALTH_CHECK_PORT)
+            if text is None:
+                return
+            if not text.isdecimal():
+                log.warning("no health check: %s=%r is not a port's number", HEALTH_CHECK_PORT, text)
+                return
+            from holdfast.agent.health import create_healthcheck_server  # noqa: PLC0415 - only where asked for
+
+            self._health_check_server = create_healthcheck_server(
+                self._get_alive_time, int(text), HEALTH_CHECK_TIMEOUT_S
+            )
+        self._health_check_server.start()
+
+    def _get_alive_time(self) -> float:
+        """The time of the last progress: the watchdog's, or now, as an agent that only waits is well."""
+        watchdog = self._watchdog
+        return time.time() if watchdog is None else float(watchdog.get_last_progress_time())

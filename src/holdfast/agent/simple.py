@@ -1,0 +1,317 @@
+"""The agent's decisions: when to start, restart and stop the workers of one node. How is left to subclasses."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from abc import ABC, abstractmethod
+
+from holdfast.agent.group import RunResult, Worker, WorkerGroup
+from holdfast.agent.journal import Journal
+from holdfast.agent.ranks import assign_ranks
+from holdfast.agent.state import Step, WorkerState, after
+from holdfast.logger import get_logger
+from holdfast.metrics import prof, put_metric
+from holdfast.processes.context import SHUTDOWN_TIMEOUT_S
+from holdfast.processes.interruption import SignalException, SignalWakeUp
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from holdfast.agent.group import WorkerSpec
+    from holdfast.events import Event
+
+EXIT_BARRIER_TIMEOUT_S = 300
+"""How long a node whose workers are done waits for the other nodes, where nobody says otherwise."""
+
+_ROLE_INFO = "torchelastic/role_info/"
+_ASSIGNED_RANKS = "torchelastic/assigned_ranks/"
+_TERMINAL_STATE = "torchelastic/agent/terminal_state."
+
+log = get_logger(__name__)
+
+
+class ElasticAgent(ABC):
+    """Runs the workers of one node and keeps them running."""
+
+    @abstractmethod
+    def run(self, role: str = "default") -> RunResult:
+        """Run the workers to their end: success, or a failure that no restart is left for."""
+
+    @abstractmethod
+    def get_worker_group(self, role: str = "default") -> WorkerGroup:
+        """The group that this agent looks after; not to be changed by others."""
+
+
+class SimpleElasticAgent(ElasticAgent):
+    """An agent for one role, to build on.
+
+    A subclass says how workers are started, stopped, looked at and shut down (the four abstract methods), and may
+    say with `_wait_for_change` what is worth a look; without that it looks every `monitor_interval`.
+    """
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        exit_barrier_timeout: float = EXIT_BARRIER_TIMEOUT_S,
+        shutdown_timeout: float = SHUTDOWN_TIMEOUT_S,
+    ) -> None:
+        self._worker_group = WorkerGroup(spec)
+        self._remaining_restarts = spec.max_restarts
+        self._exit_barrier_timeout = exit_barrier_timeout
+        self._shutdown_timeout = shutdown_timeout
+        self._began = time.monotonic()
+        self._journal = Journal(self._worker_group)
+
+    def get_worker_group(self, role: str = "default") -> WorkerGroup:
+        del role
+        return self._worker_group
+
+    # What a subclass brings
+
+    @abstractmethod
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        """Start the workers; returns an id for each local rank."""
+
+    @abstractmethod
+    def _stop_workers(self, worker_group: WorkerGroup) -> None:
+        """Stop the workers, all of them, on this node; they may be started again."""
+
+    @abstractmethod
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        """Look at the workers, without waiting, and say how they are."""
+
+    @abstractmethod
+    def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: float = SHUTDOWN_TIMEOUT_S) -> None:
+        """End whatever is left, once and for all."""
+
+    def _wait_for_change(self, worker_group: WorkerGroup) -> None:
+        """Wait until `_monitor_workers` may have something new to say. Signals interrupt it."""
+        with SignalWakeUp() as signals:
+            fds = [] if signals.fd is None else [signals.fd]
+            select.select(fds, [], [], worker_group.spec.monitor_interval)
+
+    # From the rendezvous to running workers
+
+    @prof
+    def _rendezvous(self, worker_group: WorkerGroup) -> None:
+        """Meet the other nodes, and give each worker of this one its ranks."""
+        spec = worker_group.spec
+        with self._journal.timed("RENDEZVOUS"):
+            info = spec.rdzv_handler.next_rendezvous()
+        worker_group.store = info.store
+        worker_group.group_rank = info.rank
+        worker_group.group_world_size = info.world_size
+        worker_group.master_addr = spec.master_addr or info.bootstrap_store_info.master_addr
+        worker_group.master_port = spec.master_port or info.bootstrap_store_info.master_port
+        with self._journal.timed("ASSIGN_WORKER_RANKS"):
+            worker_group.workers = self._assign_worker_ranks(info.store, info.rank, info.world_size, spec)
+        log.info(
+            "rendezvous complete: node %s of %s, master at %s:%s, global ranks %s, restart %s",
+            *(info.rank, info.world_size, worker_group.master_addr, worker_group.master_port),
+            *([worker.global_rank for worker in worker_group.workers], self._restart_count()),
+        )
+
+    @prof
+    def _assign_worker_ranks(
+        self, store: Any, group_rank: int, group_world_size: int, spec: WorkerSpec
+    ) -> list[Worker]:
+        """The workers of this node with their ranks, from what all nodes run."""
+        mine = (spec.role, spec.local_world_size)
+        same_everywhere = store is None or os.environ.get("TORCH_ELASTIC_WORKER_IDENTICAL") == "1"
+        if group_world_size == 1 or same_everywhere:
+            return assign_ranks([mine] * group_world_size, group_rank)
+        import json  # noqa: PLC0415 - only where nodes tell each other
+
+        me = {"role": spec.role, "rank": group_rank, "local_world_size": spec.local_world_size}
+        store.set(f"{_ROLE_INFO}{group_rank}", json.dumps(me))
+        if group_rank == 0:
+            # One node reads all and tells each its own: 2 N messages, where all reading all would be N * N.
+            infos = [json.loads(store.get(f"{_ROLE_INFO}{rank}")) for rank in range(group_world_size)]
+            nodes = [(info["role"], info["local_world_size"]) for info in infos]
+            for rank in range(group_world_size):
+                first = assign_ranks(nodes, rank)[0]
+                numbers = [first.global_rank, first.world_size, first.role_rank, first.role_world_size]
+                store.set(f"{_ASSIGNED_RANKS}{rank}", json.dumps(numbers))
+        base, world_size, role_base, role_world_size = json.loads(store.get(f"{_ASSIGNED_RANKS}{group_rank}"))
+        return [
+            Worker(local_rank, base + local_rank, role_base + local_rank, world_size, role_world_size)
+            for local_rank in range(spec.local_world_size)
+        ]
+
+    @prof
+    def _initialize_workers(self, worker_group: WorkerGroup) -> None:
+        """Meet the other nodes and start this one's workers."""
+        self._rendezvous(worker_group)
+        with self._journal.timed("START"):
+            ids = self._start_workers(worker_group)
+        for worker in worker_group.workers:
+            worker.id = ids[worker.local_rank]
+        worker_group.state = after(worker_group.state, Step.START)
+        self._journal.open(self._event_log_path())
+
+    @prof
+    def _restart_workers(self, worker_group: WorkerGroup) -> None:
+        """Stop the workers, and start them in a new round."""
+        self._stop_workers(worker_group)
+        worker_group.state = after(after(worker_group.state, Step.STOP), Step.RESTART)
+        self._initialize_workers(worker_group)
+
+    def _restart_count(self) -> int:
+        return self._worker_group.spec.max_restarts - self._remaining_restarts
+
+    # Running
+
+    def run(self, role: str = "default") -> RunResult:
+        from holdfast.rendezvous.errors import RendezvousGracefulExitError  # noqa: PLC0415 - not the agent's everyday
+
+        self._began = time.monotonic()
+        death_sig = signal.SIGTERM
+        try:
+            result = self._invoke_run(role)
+            self._record_metrics(result)
+            self._record_worker_events(result)
+        except RendezvousGracefulExitError as reason:
+            log.info("this node was not needed: %s", reason)
+            return RunResult(WorkerState.SUCCEEDED)
+        except SignalException as received:
+            death_sig = received.sigval
+            log.warning("%s; passing it on to the workers", received)
+            raise
+        finally:
+            try:
+                self._shutdown(death_sig, timeout=self._shutdown_timeout)
+            finally:
+                self._journal.close()
+        return result
+
+    def _invoke_run(self, role: str = "default") -> RunResult:
+        """Start the workers and see them through: the whole of an agent's decisions."""
+        del role
+        group = self._worker_group
+        spec = group.spec
+        self._initialize_workers(group)
+        while True:
+            self._wait_for_change(group)
+            result = self._monitor_workers(group)
+            put_metric(f"workers.{spec.role}.remaining_restarts", self._remaining_restarts)
+            put_metric(f"workers.{spec.role}.{result.state.name.lower()}", 1)
+            if result.state is WorkerState.SUCCEEDED:
+                group.state = after(group.state, Step.SUCCEED)
+                self._exit_barrier()
+                return result
+            if result.state in (WorkerState.FAILED, WorkerState.UNHEALTHY):
+                group.state = after(group.state, Step.FAIL)
+                if self._remaining_restarts == 0:
+                    self._stop_workers(group)
+                    group.state = after(after(group.state, Step.STOP), Step.GIVE_UP)
+                    result.state = WorkerState.FAILED
+                    return result
+                self._record_worker_events(result)
+                self._remaining_restarts -= 1
+                log.warning("%s; restart %s of %s", _outline(result), self._restart_count(), spec.max_restarts)
+                self._restart_workers(group)
+            elif result.state is not WorkerState.HEALTHY:
+                raise AssertionError(f"workers of role {spec.role!r} cannot be {result.state.value} now")
+            elif spec.rdzv_handler.num_nodes_waiting() > 0:
+                log.info("nodes wait to be let in; restarting the workers")
+                self._restart_workers(group)
+
+    def _exit_barrier(self) -> None:
+        """Wait until the workers of every node are done, so that no node takes away what others still need."""
+        store, rank, nodes = (
+            self._worker_group.store,
+            self._worker_group.group_rank,
+            self._worker_group.group_world_size,
+        )
+        if store is None or nodes is None or nodes == 1:
+            return
+        keys = [f"{_TERMINAL_STATE}{node}" for node in range(nodes)]
+        try:
+            store.set(f"{_TERMINAL_STATE}{rank}", b"done")
+            store.wait(keys, self._exit_barrier_timeout)
+        except SignalException:
+            raise
+        except Exception as error:  # noqa: BLE001 - our workers have succeeded, whatever became of the others
+            missing = [node for node, key in enumerate(keys) if not _has(store, key)]
+            log.warning("left the exit barrier without the nodes %s: %s", missing, error)
+
+    # Telling
+
+    def get_event_succeeded(self) -> Event:
+        return self._journal.agent_event("SUCCEEDED", self._run_time_s(), self._restart_count())
+
+    def get_event_failed(self) -> Event:
+        import traceback  # noqa: PLC0415 - only of a failure
+
+        return self._journal.agent_event("FAILED", self._run_time_s(), self._restart_count(), traceback.format_exc())
+
+    def record(self, event: Event) -> None:
+        """Write an event of a caller's where those of this agent are."""
+        self._journal.record(event)
+        self._journal.close()
+
+    def _event_log_path(self) -> str | None:
+        """The file that events are kept in, if there is a place for it."""
+        return None
+
+    def _run_time_s(self) -> int:
+        return int(time.monotonic() - self._began)
+
+    def _record_worker_events(self, result: RunResult) -> None:
+        """One event for each worker: how it ended."""
+        for worker in self._worker_group.workers:
+            failure = result.failures.get(worker.global_rank)
+            self._journal.worker_ended(
+                worker,
+                self._get_worker_state(worker, result),
+                self._run_time_s(),
+                self._restart_count(),
+                failure,
+                result.terminated.get(worker.global_rank, 0),
+            )
+
+    def _get_worker_state(self, worker: Worker, result: RunResult) -> str:
+        if worker.global_rank in result.failures:
+            return "FAILED"
+        if result.state is WorkerState.SUCCEEDED:
+            return "SUCCEEDED"
+        return "TERMINATED"
+
+    def _record_metrics(self, result: RunResult) -> None:
+        """How the job went: whether it succeeded, and whether it took restarts."""
+        role = self._worker_group.spec.role
+        failed, restarted = result.is_failed(), self._restart_count() > 0
+        put_metric(f"workers.{role}.run_total", 1)
+        for outcome, is_so in (("success", not failed), ("failed", failed)):
+            put_metric(f"workers.{role}.run_{outcome}_with_retries", int(is_so and restarted))
+            put_metric(f"workers.{role}.run_{outcome}_no_retries", int(is_so and not restarted))
+        self._record_flakiness_metric(failed)
+
+    def _record_flakiness_metric(self, is_failed: bool = False) -> None:
+        """100 for a job that failed; else the share of its attempts that did, in per cent."""
+        spec = self._worker_group.spec
+        flakiness = 100.0 if is_failed else 100.0 - 100.0 * (self._remaining_restarts + 1) / (spec.max_restarts + 1)
+        put_metric(f"workers.{spec.role}.flakiness", int(flakiness))
+
+
+def _outline(result: RunResult) -> str:
+    """A failed attempt in one line; the whole of it is in the workers' stderr and error files."""
+    if not result.failures:
+        return "the workers are not well"
+    from holdfast.errors.failure import in_order  # noqa: PLC0415 - only of a failure
+    from holdfast.errors.summary import gist  # noqa: PLC0415 - likewise
+
+    (rank, first), *others = in_order(result.failures)
+    more = f", and {len(others)} more" if others else ""
+    return f"rank {rank} failed: {gist(first)}{more}"
+
+
+def _has(store: Any, key: str) -> bool:
+    try:
+        return bool(store.check([key]))
+    except Exception:  # noqa: BLE001 - the store may be what failed
+        return False

@@ -1,0 +1,58 @@
+"""The command ``holdfast`` and its commands."""
+
+from __future__ import annotations
+
+import sys
+
+from holdfast.cli.exits import BAD_INPUT, exit_code
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+PROG = "holdfast"
+
+COMMANDS = {
+    "run": ("holdfast.cli.running", "main", "start the workers of a training program, and keep them running"),
+}
+"""By name: the module and the function that does it with the words that follow, and what it is good for."""
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Do what the command line `args` says, or that of this process, and return the exit code."""
+    word, *rest = list(sys.argv[1:] if args is None else args) or [""]
+    if word in COMMANDS:
+        return exit_code(lambda: _function(word)(rest), f"{PROG} {word}")
+    if word in ("-h", "--help", "--version"):
+        return exit_code(lambda: print(_version() if word == "--version" else _help()), PROG)
+    problem = f"{word!r} is no command" if word else "a command is missing"
+    sys.stderr.write(f"{PROG}: error: {problem}; there is: {', '.join(COMMANDS)} (see {PROG} --help)\n")
+    return BAD_INPUT
+
+
+def _function(name: str) -> Callable[[list[str]], object]:
+    module_name, function_name, _ = COMMANDS[name]
+    __import__(module_name)
+    function: Callable[[list[str]], object] = getattr(sys.modules[module_name], function_name)
+    return function
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:{width}}  {summary}" for name, (_, _, summary) in COMMANDS.items()]
+    return "\n".join(
+        [
+            f"usage: {PROG} COMMAND [options]",
+            "",
+            "commands:",
+            *lines,
+            "",
+            f"{PROG} COMMAND --help says more of each; {PROG} --version says which version this is.",
+        ]
+    )
+
+
+def _version() -> str:
+    from holdfast import __version__  # noqa: PLC0415 - here it is asked for
+
+    return f"{PROG} {__version__}"

@@ -1,0 +1,244 @@
+"""From options to the configuration of a job. What can be seen to be wrong is said here, before anything starts."""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.cli import accelerators
+from holdfast.cli.options import EXIT_BARRIER_TIMEOUT_S
+from holdfast.cli.worker_command import worker_command
+from holdfast.errors.tree import InputError
+from holdfast.launcher.config import LaunchConfig
+from holdfast.processes.interruption import SIGNALS_VARIABLE, signals_to_handle
+from holdfast.processes.logs import find_logs_specs
+from holdfast.processes.std import Std
+from holdfast.rendezvous.registry import ENTRY_POINT_GROUPS, rendezvous_handler_registry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable
+    from typing import Any
+
+    from holdfast.processes import LogsSpecs
+
+DEFAULT_MASTER_PORT = 29500
+INFINITE = float("inf")
+PORT_MAX = (1 << 16) - 1
+NO_RUN_ID = ("", "none")
+PREFIX_TEMPLATE_VARIABLE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
+THREADS_VARIABLE = "OMP_NUM_THREADS"
+
+
+def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., None] | str, list[str]]:
+    """The job that `args` describes: its configuration, what each worker runs, and with which arguments.
+
+    Makes the log directory, and in this process's environment sets ``OMP_NUM_THREADS`` to 1 if there are several
+    workers and it is not set: each would otherwise start a thread for every CPU.
+
+    Raises:
+        InputError: a value cannot be used. The message begins with the flag and the value.
+    """
+    min_nodes, max_nodes = parse_min_max_nnodes(args.nnodes)
+    nproc_per_node = determine_local_world_size(args.nproc_per_node)
+    _check_numbers(args)
+    entrypoint, entrypoint_args = worker_command(args)
+    rendezvous = _rendezvous(args, min_nodes, max_nodes)
+    _check_names(args, rendezvous["rdzv_backend"])
+    config = LaunchConfig(
+        **rendezvous,
+        nproc_per_node=nproc_per_node,
+        logs_specs=_logs_specs(args),
+        role=args.role,
+        max_restarts=args.max_restarts,
+        monitor_interval=args.monitor_interval,
+        start_method=args.start_method,
+        log_line_prefix_template=os.environ.get(PREFIX_TEMPLATE_VARIABLE),
+        local_addr=args.local_addr,
+        event_log_handler=args.event_log_handler,
+        numa_options=args.numa_binding,
+        signals_to_handle=args.signals_to_handle,
+        duplicate_stdout_filters=args.duplicate_stdout_filters,
+        duplicate_stderr_filters=args.duplicate_stderr_filters,
+        virtual_local_rank=args.virtual_local_rank,
+        shutdown_timeout=args.shutdown_timeout,
+        # A program may have parsed the command line with torch's parser, which lacks it.
+        exit_barrier_timeout=getattr(args, "exit_barrier_timeout", EXIT_BARRIER_TIMEOUT_S),
+    )
+    if nproc_per_node > 1:
+        os.environ.setdefault(THREADS_VARIABLE, "1")
+    return config, entrypoint, entrypoint_args
+
+
+def parse_min_max_nnodes(nnodes: str) -> tuple[int, int]:
+    """The least and the most nodes: ``2:4`` is 2 and 4, ``2`` is 2 and 2."""
+    least, separator, most = nnodes.partition(":")
+    try:
+        min_nodes, max_nodes = int(least), int(most if separator else least)
+    except ValueError:
+        raise InputError(f"--nnodes {nnodes!r}: write a number of nodes, or MIN:MAX, such as 2 or 1:4") from None
+    if not 0 < min_nodes <= max_nodes:
+        raise InputError(f"--nnodes {nnodes!r}: it takes at least 1 node, and MAX is at least MIN, such as 2 or 1:4")
+    return min_nodes, max_nodes
+
+
+def determine_local_world_size(nproc_per_node: str) -> int:
+    """The number of workers on this machine that a number, ``cpu``, ``gpu``, ``xpu`` or ``auto`` stands for."""
+    given = f"--nproc-per-node {nproc_per_node!r}"
+    try:
+        workers = int(nproc_per_node)
+    except ValueError:
+        workers = _processors(nproc_per_node, given)
+    if workers < 1:
+        raise InputError(f"{given}: it takes at least 1 worker")
+    return workers
+
+
+def _processors(kind: str, given: str) -> int:
+    if kind == "cpu":
+        return accelerators.cpu_count()
+    if kind == "auto":
+        return accelerators.accelerator_count() or accelerators.cpu_count()
+    if kind not in ("gpu", "xpu"):
+        raise InputError(f"{given}: write a number of workers, or one of cpu, gpu, xpu, auto")
+    count = accelerators.gpu_count() if kind == "gpu" else accelerators.xpu_count()
+    if not count:
+        raise InputError(f"{given}: no {kind} can be seen on this machine; write a number of workers, cpu or auto")
+    return count
+
+
+def _rendezvous(args: Namespace, min_nodes: int, max_nodes: int) -> dict[str, Any]:
+    """How the nodes meet, as fields of a `LaunchConfig`.
+
+    A single node that was not told otherwise meets nobody: it takes any free port, and an id of its own.
+    """
+    settings: dict[str, Any] = _rdzv_settings(args.rdzv_conf)
+    if args.standalone:
+        if min_nodes > 1:
+            raise InputError(f"--nnodes {args.nnodes!r}: with --standalone there is one node, this one")
+        max_nodes = 1
+    elif args.rdzv_backend == "static":
+        if not 0 <= args.node_rank < max_nodes:
+            raise InputError(f"--node-rank {args.node_rank}: {_ranks_of_nodes(max_nodes)} (--nnodes {args.nnodes})")
+        settings["rank"] = args.node_rank
+    is_alone = args.standalone or (
+        args.rdzv_backend == "static" and not args.rdzv_endpoint and not args.master_port and max_nodes == 1
+    )
+    if is_alone:
+        return {
+            "min_nodes": 1,
+            "max_nodes": 1,
+            "rdzv_backend": "static",
+            "rdzv_endpoint": "",
+            "rdzv_configs": {**settings, "rank": 0},
+            "run_id": os.urandom(16).hex() if args.rdzv_id in NO_RUN_ID else args.rdzv_id,
+        }
+    return {
+        "min_nodes": min_nodes,
+        "max_nodes": max_nodes,
+        "rdzv_backend": args.rdzv_backend,
+        "rdzv_endpoint": _endpoint(args),
+        "rdzv_configs": settings,
+        "run_id": args.rdzv_id,
+    }
+
+
+def _ranks_of_nodes(count: int) -> str:
+    return "the one node has the rank 0" if count == 1 else f"{count} nodes have the ranks 0 to {count - 1}"
+
+
+def _endpoint(args: Namespace) -> str:
+    if args.rdzv_endpoint or args.rdzv_backend != "static":
+        return str(args.rdzv_endpoint)
+    if args.master_port == 0:
+        raise InputError("--master-port 0: several nodes have to agree on a port, from 1 on")
+    is_bare_ipv6 = ":" in args.master_addr and not args.master_addr.startswith("[")
+    host = f"[{args.master_addr}]" if is_bare_ipv6 else args.master_addr
+    return f"{host}:{args.master_port or DEFAULT_MASTER_PORT}"
+
+
+def _rdzv_settings(text: str) -> dict[str, str]:
+    """``a=1,b=2``, also in quotes that a shell or a template left around it."""
+    bare = text.strip()
+    if len(bare) > 1 and bare[0] == bare[-1] and bare[0] in "'\"":
+        bare = bare[1:-1].strip()
+    if not bare:
+        return {}
+    items = [[part.strip() for part in item.partition("=")] for item in bare.split(",")]
+    for key, _, value in items:
+        if not key or not value:
+            raise InputError(f"--rdzv-conf {text!r}: write KEY=VALUE pairs with commas between, such as timeout=60")
+    return {key: value for key, _, value in items}
+
+
+def _check_numbers(args: Namespace) -> None:
+    if args.max_restarts < 0:
+        raise InputError(f"--max-restarts {args.max_restarts}: write 0 for none, or how many")
+    if not 0 < args.monitor_interval < INFINITE:
+        raise InputError(f"--monitor-interval {args.monitor_interval:g}: write a number of seconds above 0")
+    if args.shutdown_timeout is not None and args.shutdown_timeout < 0:
+        raise InputError(f"--shutdown-timeout {args.shutdown_timeout}: write a number of seconds from 0 on")
+    exit_barrier_timeout = getattr(args, "exit_barrier_timeout", EXIT_BARRIER_TIMEOUT_S)
+    if not 0 <= exit_barrier_timeout < INFINITE:
+        raise InputError(f"--exit-barrier-timeout {exit_barrier_timeout:g}: write a number of seconds from 0 on")
+    if args.master_port is not None and not 0 <= args.master_port <= PORT_MAX:
+        raise InputError(f"--master-port {args.master_port}: write a port from 1 to {PORT_MAX}")
+
+
+def _check_names(args: Namespace, backend: str) -> None:
+    try:
+        signals_to_handle(args.signals_to_handle)
+    except InputError as error:
+        reason = str(error).removeprefix(f"{SIGNALS_VARIABLE}={args.signals_to_handle!r}: ")
+        raise InputError(f"--signals-to-handle {args.signals_to_handle!r}: {reason}") from None
+    if args.event_log_handler != "null":
+        from holdfast.events import event_handler  # noqa: PLC0415 - what is not asked for costs nothing
+
+        event_handler(args.event_log_handler)
+    _check_backend(backend)
+
+
+def _check_backend(backend: str) -> None:
+    known = rendezvous_handler_registry.names()
+    if backend in known:
+        return
+    from importlib.metadata import entry_points  # noqa: PLC0415 - 39 ms that only a plug-in's user pays
+
+    installed = {entry.name for group in ENTRY_POINT_GROUPS for entry in entry_points(group=group)}
+    if backend not in installed:
+        there = ", ".join(sorted({*known, *installed}))
+        raise InputError(f"--rdzv-backend {backend!r}: there is no such backend; there are: {there}")
+
+
+def _logs_specs(args: Namespace) -> LogsSpecs:
+    try:
+        specs = find_logs_specs(args.logs_specs)
+    except InputError as error:
+        raise InputError(f"--logs-specs {args.logs_specs!r}: {error}") from error
+    streams = {"redirects": _streams("redirects", args.redirects), "tee": _streams("tee", args.tee)}
+    ranks = _local_ranks(args.local_ranks_filter)
+    try:
+        made = specs(log_dir=args.log_dir, local_ranks_filter=ranks, **streams)
+    except InputError as error:
+        raise InputError(f"--log-dir {args.log_dir!r}: {error}" if args.log_dir else str(error)) from error
+    if args.log_dir and os.path.isdir(args.log_dir) and not os.access(args.log_dir, os.W_OK | os.X_OK):
+        raise InputError(
+            f"--log-dir {args.log_dir!r}: may not be written to; give another, or {os.devnull} for no logs"
+        )
+    return made
+
+
+def _streams(name: str, text: str) -> Std | dict[int, Std]:
+    try:
+        return Std.from_str(text)
+    except ValueError as error:
+        raise InputError(f"--{name} {error}") from None
+
+
+def _local_ranks(text: str) -> set[int] | None:
+    if not text:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise InputError(f"--local-ranks-filter {text!r}: write local ranks with commas between, such as 0,1,2")
+    return set(map(int, parts))

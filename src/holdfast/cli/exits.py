@@ -1,0 +1,79 @@
+"""How a command ends: its exit code, and the last words on stderr.
+
+| exit code | meaning |
+|---|---|
+| 0 | success |
+| 1 | workers failed, or nodes could not meet |
+| 2 | bad input: a flag, a variable, a script or a directory |
+| 128 + n | signal n asked to stop |
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import suppress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SUCCESS = 0
+FAILURE = 1
+BAD_INPUT = 2
+SIGNAL_BASE = 128
+
+
+def exit_code(command: Callable[[], object], prog: str) -> int:
+    """Do `command`, and return the exit code of the process.
+
+    What it raises is explained on stderr in the name of `prog`, if it is a failure that people can do something
+    about. A bug of ours is raised again, with its traceback.
+    """
+    try:
+        command()
+    except KeyboardInterrupt:
+        return _leave(SIGNAL_BASE + signal.SIGINT, f"{prog}: ended by SIGINT")
+    except Exception as error:
+        verdict = _verdict(error, prog)
+        if verdict is None:
+            raise
+        return _leave(*verdict)
+    finally:
+        _flush_stdout()
+    return SUCCESS
+
+
+def _verdict(error: Exception, prog: str) -> tuple[int, str] | None:
+    """The exit code and the last words, or None for what only its traceback can explain."""
+    from holdfast.errors.tree import Category, HoldfastError, InputError  # noqa: PLC0415 - only of a failure
+    from holdfast.processes.interruption import SignalException  # noqa: PLC0415 - likewise
+
+    if isinstance(error, InputError):
+        return BAD_INPUT, f"{prog}: error: {' '.join(str(error).split())}"
+    if isinstance(error, SignalException):
+        return SIGNAL_BASE + error.sigval, f"{prog}: ended by {error.sigval.name}"
+    if isinstance(error, HoldfastError) and error.category is Category.USER:
+        return FAILURE, str(error)
+    if isinstance(error, HoldfastError) and error.category is Category.INFRASTRUCTURE:
+        return FAILURE, f"{prog}: {type(error).__name__}: {error}"
+    return None
+
+
+def _leave(code: int, last_words: str) -> int:
+    # Whatever has become of stderr, the exit code is to be told.
+    with suppress(Exception):
+        sys.stderr.write(f"{last_words}\n")
+        sys.stderr.flush()
+    return code
+
+
+def _flush_stdout() -> None:
+    """Let a reader that has left, as in ``holdfast run --help | head -1``, be no news to anybody."""
+    try:
+        with suppress(AttributeError, ValueError):  # no stdout, or a closed one
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still in the buffer goes nowhere, instead of failing again when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,262 @@
+"""The options of ``holdfast run``, as one table: those of torchrun 2.13 under their names and with their defaults,
+and ours.
+
+The parser, its help, the other spelling of each name (``--log_dir``) and its variable (``PET_LOG_DIR``) follow from it.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+START_METHODS = ("spawn", "fork", "forkserver")
+NUMA_BINDINGS = ("node", "socket", "exclusive", "core-complex")
+EXIT_BARRIER_TIMEOUT_S = 300.0
+
+# The functions below are argparse types. What they raise begins with the value, so that the parser can put the
+# name before it of what the value was given to.
+
+
+def whole_number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r}: a whole number is needed") from None
+
+
+def number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r}: a number is needed, such as 0.5") from None
+
+
+def comma_separated(text: str) -> list[str]:
+    """The items between commas; two commas are one that belongs to an item."""
+    # No argument and no variable can hold the character that stands for such a comma here.
+    return [item.replace("\0", ",") for item in text.replace(",,", "\0").split(",")]
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """Unlike argparse's own choices, it also looks at what comes from the environment."""
+
+    def choice(text: str) -> str:
+        if text not in choices:
+            raise ArgumentTypeError(f"{text!r}: write one of {', '.join(choices)}")
+        return text
+
+    return choice
+
+
+class Option:
+    """An option: its names (a short one first, if any), and what argparse has to know.
+
+    Without a `metavar` it is a flag. `has_variable` is whether the environment can give its default. `is_ours`
+    marks what torchrun does not have.
+    """
+
+    __slots__ = ("default", "has_variable", "help", "is_ours", "metavar", "names", "of_type")
+
+    def __init__(
+        self,
+        *names: str,
+        help: str,  # noqa: A002 - argparse's word
+        metavar: str | None = None,
+        default: object = None,
+        of_type: Callable[[str], object] = str,
+        has_variable: bool = True,
+        is_ours: bool = False,
+    ) -> None:
+        self.names = names
+        self.help = help
+        self.metavar = metavar
+        self.default = default
+        self.of_type = of_type
+        self.has_variable = has_variable
+        self.is_ours = is_ours
+
+    @property
+    def is_flag(self) -> bool:
+        return self.metavar is None
+
+    @property
+    def dest(self) -> str:
+        return self.names[-1].removeprefix("--").replace("-", "_")
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """All that is accepted: with dashes, and with underscores."""
+        return tuple(dict.fromkeys([*self.names, f"--{self.dest}"]))
+
+    def __repr__(self) -> str:
+        return f"Option({self.names[-1]})"
+
+
+GROUPS: dict[str, tuple[Option, ...]] = {
+    "how many": (
+        Option(
+            "--nnodes",
+            metavar="N|MIN:MAX",
+            default="1:1",
+            help="nodes (machines) of the job: their number, or the least and the most it can run on",
+        ),
+        Option(
+            "--nproc-per-node",
+            metavar="N|WORD",
+            default="1",
+            help="workers on this node: a number, or cpu, gpu or xpu for one on each of those that it has, "
+            "or auto for gpu, else xpu, else cpu",
+        ),
+    ),
+    "what is run": (
+        Option("-m", "--module", help="the script is the name of a module, as in python -m"),
+        Option("--no-python", help="the script is a program that is run as it is, without Python before it"),
+        Option(
+            "--run-path",
+            help="run the script as a function in a multiprocessing child (see --start-method) instead of a "
+            "Python command; goes before --no-python",
+        ),
+        Option(
+            "--start-method",
+            metavar="METHOD",
+            default="spawn",
+            of_type=one_of(*START_METHODS),
+            help=f"how the children of --run-path come to be: {', '.join(START_METHODS)}",
+        ),
+        Option("--role", metavar="NAME", default="default", help="what these workers are called"),
+    ),
+    "keeping it running": (
+        Option(
+            "--max-restarts",
+            metavar="N",
+            default=0,
+            of_type=whole_number,
+            help="how many times all workers are started again after one has failed",
+        ),
+        Option(
+            "--signals-to-handle",
+            metavar="NAMES",
+            default="SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+            help="the signals that are passed on to the workers and end the job",
+        ),
+        Option(
+            "--shutdown-timeout",
+            metavar="SECONDS",
+            of_type=whole_number,
+            help="how long workers that are stopped have before they are killed (default: "
+            "TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30)",
+        ),
+        Option(
+            "--exit-barrier-timeout",
+            metavar="SECONDS",
+            default=EXIT_BARRIER_TIMEOUT_S,
+            of_type=number,
+            is_ours=True,
+            help="how long a node that is done waits for the others",
+        ),
+        Option(
+            "--monitor-interval",
+            metavar="SECONDS",
+            default=0.1,
+            of_type=number,
+            help="the longest time between two looks at a rendezvous that can only be polled; workers are never polled",
+        ),
+    ),
+    "several nodes (rendezvous)": (
+        Option(
+            "--standalone",
+            help="this node alone: nothing to be configured, no port in the way of another job's",
+        ),
+        Option("--rdzv-backend", metavar="NAME", default="static", help="how nodes find each other"),
+        Option(
+            "--rdzv-endpoint",
+            metavar="HOST[:PORT]",
+            default="",
+            help="where they meet; with the backend static --master-addr and --master-port say it too",
+        ),
+        Option("--rdzv-id", metavar="ID", default="none", help="the id of the job, the same on all its nodes"),
+        Option("--rdzv-conf", metavar="K=V,...", default="", help="settings of the backend"),
+        Option(
+            "--node-rank",
+            metavar="N",
+            default=0,
+            of_type=whole_number,
+            help="the place of this node among the nodes, with the backend static",
+        ),
+        Option(
+            "--master-addr",
+            metavar="HOST",
+            default="127.0.0.1",
+            help="the address of node 0, with the backend static",
+        ),
+        Option(
+            "--master-port",
+            metavar="PORT",
+            of_type=whole_number,
+            help="the port there (default: a free one for a single node, else 29500)",
+        ),
+        Option("--local-addr", metavar="HOST", help="the address under which the other nodes reach this one"),
+    ),
+    "output": (
+        Option(
+            "--log-dir",
+            metavar="DIR",
+            help="where log files go (default: a fresh directory among the temporary ones); /dev/null for none",
+        ),
+        Option(
+            "-r",
+            "--redirects",
+            metavar="STREAMS",
+            default="0",
+            help="what goes to log files: 0 nothing, 1 stdout, 2 stderr, 3 both; or by local rank, as in 0:3,1:2",
+        ),
+        Option("-t", "--tee", metavar="STREAMS", default="0", help="what goes to log files and to the console"),
+        Option(
+            "--local-ranks-filter",
+            metavar="RANKS",
+            default="",
+            help="show the output of these local ranks only, as in 0,1 (log files have all)",
+        ),
+        Option(
+            "--duplicate-stdout-filters",
+            metavar="TEXTS",
+            default=[],
+            of_type=comma_separated,
+            help="lines of tee'd stdout that hold one of these are also kept in filtered_stdout.log; write a comma "
+            "that belongs to a text twice",
+        ),
+        Option(
+            "--duplicate-stderr-filters",
+            metavar="TEXTS",
+            default=[],
+            of_type=comma_separated,
+            help="likewise for stderr",
+        ),
+        Option(
+            "--event-log-handler",
+            metavar="NAME",
+            default="null",
+            help="where events go besides the file in the log directory: null, console or an installed handler",
+        ),
+        Option("--logs-specs", metavar="NAME", has_variable=False, help="an installed replacement for log files"),
+    ),
+    "GPUs": (
+        Option(
+            "--virtual-local-rank",
+            help="every worker sees one GPU, its own, and LOCAL_RANK is 0 in all of them",
+        ),
+        Option(
+            "--numa-binding",
+            metavar="MODE",
+            of_type=one_of(*NUMA_BINDINGS),
+            has_variable=False,
+            help=f"bind each worker to the CPUs near its GPU: {', '.join(NUMA_BINDINGS)}",
+        ),
+    ),
+}
+"""The options under the headings of the help."""
+
+OURS = frozenset(option.dest for options in GROUPS.values() for option in options if option.is_ours)

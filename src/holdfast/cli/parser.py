@@ -1,0 +1,145 @@
+"""The parser of ``holdfast run``, made from the table of options."""
+
+from __future__ import annotations
+
+import os
+from argparse import REMAINDER, ArgumentError, ArgumentParser, RawDescriptionHelpFormatter
+from contextlib import suppress
+
+from holdfast.cli.environment import as_given, check_env, env
+from holdfast.cli.options import GROUPS, OURS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Action, Namespace
+    from collections.abc import Sequence
+    from typing import Any, NoReturn
+
+    from holdfast.cli.options import Option
+
+PROG = "holdfast run"
+DESCRIPTION = """Start the workers of a training program on this machine, and keep them running.
+
+  holdfast run --nproc-per-node 4 train.py --epochs 3
+  holdfast run --nproc-per-node gpu --max-restarts 3 --tee 3 -m package.train"""
+EPILOG = """Names may be shortened, and written with underscores. PET_NPROC_PER_NODE=4 in the
+environment is the default of --nproc-per-node, and so on for all options but
+--logs-specs and --numa-binding; a flag is on with 1 and off with 0.
+
+The exit code is 0 for success, 1 if workers failed, 2 for bad input, and
+128 + n if signal n ended the job."""
+
+HELP_MAX_COLUMNS = 110
+HELP_FALLBACK_COLUMNS = 80
+OPTION_MAX_COLUMNS = 30
+
+
+def get_args_parser() -> ArgumentParser:
+    """The parser. Its defaults are those of the environment at this moment.
+
+    Raises:
+        InputError: a variable of a flag holds neither 0 nor 1.
+    """
+    parser = _Parser(
+        prog=PROG,
+        usage=f"{PROG} [options] script [arguments]",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=_HelpFormatter,
+        exit_on_error=False,
+    )
+    for title, options in GROUPS.items():
+        group = parser.add_argument_group(title)
+        for option in options:
+            group.add_argument(*option.spellings, **_argparse_options(option))
+    parser.add_argument("training_script", metavar="script", help="the program that every worker runs")
+    rest = parser.add_argument(
+        "training_script_args", metavar="arguments", nargs=REMAINDER, help="what follows it is the program's own"
+    )
+    rest.required = False  # or it is named with a script that is missing
+    return parser
+
+
+def parse_args(args: Sequence[str] | None) -> Namespace:
+    """What the command line `args` says, or that of this process; leaves with 2 if it cannot be read."""
+    return get_args_parser().parse_args(args)
+
+
+def _argparse_options(option: Option) -> dict[str, Any]:
+    common = {"dest": option.dest, "help": option.help}
+    if option.is_flag:
+        return {**common, "action": check_env}
+    if option.default not in (None, "", []):
+        common["help"] += " (default: %(default)s)"
+    return {
+        **common,
+        "action": env if option.has_variable else "store",
+        "metavar": option.metavar,
+        "default": option.default,
+        "type": option.of_type,
+    }
+
+
+class _Parser(ArgumentParser):
+    """Says what is wrong in one line, and is not confused by two spellings."""
+
+    # Both, because it depends on the version of Python in which of the two a problem shows.
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        try:
+            return super().parse_args(args, namespace)
+        except ArgumentError as problem:
+            self.error(_one_line(problem))
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:  # type: ignore[override]
+        try:
+            return super().parse_known_args(args, namespace)
+        except ArgumentError as problem:
+            self.error(_one_line(problem))
+
+    def error(self, message: str) -> NoReturn:
+        said = " ".join(as_given(message).split())
+        self.exit(2, f"{self.prog}: error: {said} (see {self.prog} --help)\n")
+
+    def _get_option_tuples(self, option_string: str) -> list[Any]:
+        """What a shortened name can mean.
+
+        Two spellings of an option are one option, which argparse itself knows only in later versions. And an option of
+        ours takes nothing away from torchrun's: a name that was clear there is clear here.
+        """
+        by_dest: dict[str, Any] = {}
+        for match in super()._get_option_tuples(option_string):
+            by_dest.setdefault(match[0].dest, match)
+        return [match for dest, match in by_dest.items() if dest not in OURS] or list(by_dest.values())
+
+
+def _one_line(problem: ArgumentError) -> str:
+    """With one of the option's names, where argparse has all of them."""
+    if problem.argument_name is None:
+        return problem.message
+    names = problem.argument_name
+    name = next((name for name in names.split("/") if name.startswith("--")), names)
+    return f"{name} {problem.message}"
+
+
+class _HelpFormatter(RawDescriptionHelpFormatter):
+    """As wide as the terminal allows, and one spelling of each option."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=OPTION_MAX_COLUMNS, width=_help_columns())
+
+    def _format_action_invocation(self, action: Action) -> str:
+        names = [name for name in action.option_strings if "_" not in name]
+        if not names:
+            return super()._format_action_invocation(action)
+        return ", ".join(names) + (f" {action.metavar}" if action.metavar else "")
+
+
+def _help_columns() -> int:
+    # argparse would import shutil for this, which costs more than the rest of the help.
+    wanted = os.environ.get("COLUMNS", "")
+    columns = int(wanted) if wanted.isdecimal() else 0
+    if not columns:
+        with suppress(OSError):
+            columns = os.get_terminal_size().columns
+    return min(columns or HELP_FALLBACK_COLUMNS, HELP_MAX_COLUMNS) - 2

@@ -1,0 +1,38 @@
+"""What a person should know about a job that runs all the same."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+
+def shortcomings(args: Namespace, gpus: int) -> list[str]:
+    """What was asked for and cannot be done on a machine with `gpus`. To be said in any case."""
+    remarks = []
+    if args.numa_binding is not None:
+        why = "holdfast does not bind workers to CPUs yet" if gpus else "there is no GPU here whose CPUs it could be"
+        remarks.append(f"--numa-binding {args.numa_binding!r}: {why}; the workers run on every CPU")
+    if args.virtual_local_rank and not gpus:
+        remarks.append(
+            "--virtual-local-rank: there is no GPU here to be given to a worker; LOCAL_RANK is 0 all the same"
+        )
+    return remarks
+
+
+def hints(args: Namespace, sets_threads: bool) -> list[str]:
+    """What was done in silence or not used. For a terminal: a job's output is the program's and nothing else."""
+    remarks = []
+    if sets_threads:
+        remarks.append("OMP_NUM_THREADS is set to 1 for each worker; set it yourself if they should use more threads")
+    if args.standalone:
+        return remarks
+    if args.rdzv_backend != "static":
+        if args.node_rank:
+            remarks.append(f"--node-rank {args.node_rank} is not used: the backend {args.rdzv_backend} gives out ranks")
+        if args.master_port is not None and not args.rdzv_endpoint:
+            remarks.append(
+                f"--master-port {args.master_port} is not used: with the backend {args.rdzv_backend} "
+                "nodes meet at --rdzv-endpoint"
+            )
+    return remarks

@@ -1,0 +1,74 @@
+"""From the script on the command line to what each worker runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from holdfast.errors.tree import InputError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable
+
+PYTHON_VARIABLE = "PYTHON_EXEC"
+"""The variable that names another interpreter than ours."""
+
+
+def worker_command(args: Namespace) -> tuple[Callable[..., None] | str, list[str]]:
+    """What a worker runs, a program or a function, and the arguments.
+
+    Raises:
+        InputError: it can be seen from here that it would not start.
+    """
+    script, script_args = args.training_script, list(args.training_script_args)
+    if args.run_path:
+        _check_script(script)
+        return run_script_path, [script, *script_args]
+    if args.no_python:
+        if args.module:
+            raise InputError(f"--no-python with --module {script!r}: a module needs Python; leave one of the two out")
+        _check_program(script, f"script {script!r}")
+        return script, script_args
+    python = os.environ.get(PYTHON_VARIABLE)
+    if python is not None:
+        # What another interpreter takes for a script, and where it looks for one, is its business.
+        _check_program(python, f"{PYTHON_VARIABLE}={python!r}")
+    elif not args.module:
+        _check_script(script)
+    return python or sys.executable, ["-u", *(["-m"] if args.module else []), script, *script_args]
+
+
+def run_script_path(training_script: str, *training_script_args: str) -> None:
+    """Run a script in this interpreter as if Python had been started with it."""
+    import runpy  # noqa: PLC0415 - the worker's import, not ours
+
+    sys.argv = [training_script, *training_script_args]
+    runpy.run_path(training_script, run_name="__main__")
+
+
+def _check_script(path: str) -> None:
+    # Python takes more than files: `-` for stdin and options of its own. And each worker may have a script of its own.
+    if path.startswith("-") or "$" in path:
+        return
+    if os.path.isdir(path):
+        if not any(os.path.exists(os.path.join(path, name)) for name in ("__main__.py", "__main__.pyc")):
+            raise InputError(f"script {path!r}: a directory without __main__.py in it; name the file that is to be run")
+    elif not os.path.exists(path):
+        raise InputError(f"script {path!r}: there is no such file (from {os.getcwd()})")
+    elif not os.access(path, os.R_OK):
+        raise InputError(f"script {path!r}: may not be read by this user")
+
+
+def _check_program(name: str, given: str) -> None:
+    here = os.sep in name
+    paths = [name] if here else [os.path.join(directory, name) for directory in os.get_exec_path()]
+    files = [path for path in paths if os.path.isfile(path)]
+    if not files:
+        where = (
+            f"from {os.getcwd()}" if here else "in the directories of PATH; for one in this directory write ./ before"
+        )
+        raise InputError(f"{given}: there is no such program ({where})")
+    if not any(os.access(path, os.X_OK) for path in files):
+        raise InputError(f"{given}: {files[0]} may not be executed; try chmod +x, or leave --no-python out")

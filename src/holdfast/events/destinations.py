@@ -1,0 +1,147 @@
+"""Where events go, by name: nowhere, to the console, or to a handler that was installed or that a program set."""
+
+from __future__ import annotations
+
+import sys
+
+from holdfast.errors.description import type_and_text
+from holdfast.errors.notice import notice
+from holdfast.errors.text import headline
+from holdfast.errors.tree import InputError
+from holdfast.logger import INFO, log_level
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Callable
+    from importlib.metadata import EntryPoint
+
+    from holdfast.events.records import AnyEvent
+
+    EventHandler = Callable[[AnyEvent], object]
+
+ENTRY_POINT_GROUP = "holdfast.event_handlers"
+"""Where installed handlers are looked for. An entry is a function that takes an event, or a `logging.Handler`; of
+a class of either, an instance is made without arguments.
+"""
+
+BUILT_IN = ("null", "console", "dynamic_rendezvous")
+
+REASON_MAX_CHARS = 400
+"""How much of a handler's exception is told."""
+
+
+class Guarded:
+    """A handler whose failures are told once and harm nobody. Only a signal to stop passes."""
+
+    __slots__ = ("_handler", "_is_told", "_what")
+
+    def __init__(self, what: str, handler: EventHandler) -> None:
+        self._what = what
+        self._handler = handler
+        self._is_told = False
+
+    def __call__(self, event: AnyEvent) -> None:
+        try:
+            self._handler(event)
+        except Exception as problem:
+            if hasattr(problem, "sigval"):
+                raise  # a SignalException is not the handler's: it came while the handler ran
+            if not self._is_told:
+                self._is_told = True
+                reason = headline(type_and_text(problem), REASON_MAX_CHARS)
+                notice(f"{self._what} failed, so events are missing there; said once: {reason}")
+
+
+def discard(event: AnyEvent) -> None:
+    """Do nothing with `event`."""
+
+
+def _print(event: AnyEvent) -> None:
+    """One JSON object in one line on stderr, in one piece."""
+    sys.stderr.write(f"{event.serialize()}\n")
+    sys.stderr.flush()
+
+
+_handlers: dict[str, EventHandler] = {"null": discard, "dynamic_rendezvous": discard}
+"""What was asked for or set so far."""
+
+
+def event_handler(name: str) -> EventHandler:
+    """What to call with each event that goes to `name`; it raises nothing but a signal to stop.
+
+    Events are messages of the level INFO: where ``LOGLEVEL`` is above, they go nowhere.
+
+    Raises:
+        InputError: there is no handler of that name, or it cannot be loaded.
+    """
+    handler = _handlers.get(name)
+    if handler is None:
+        made = _print if name == "console" else _installed(name)
+        guarded = Guarded(f"the event handler {name!r}", made) if log_level(INFO) <= INFO else discard
+        handler = _handlers.setdefault(name, guarded)
+    return handler
+
+
+def set_event_handler(name: str, handler: EventHandler | logging.Handler) -> None:
+    """Let events that go to `name` go to `handler` from now on, in this process.
+
+    So a program can follow the rendezvous, whose events go to "dynamic_rendezvous".
+    """
+    _handlers[name] = Guarded(f"the event handler {name!r}", _as_function(name, handler))
+
+
+def _installed(name: str) -> EventHandler:
+    from importlib.metadata import entry_points  # noqa: PLC0415 - 39 ms that only a plug-in's user pays
+
+    found = {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
+    if name not in found:
+        there = ", ".join(sorted({*BUILT_IN, *_handlers, *found}))
+        raise InputError(
+            f"--event-log-handler {name!r}: there is no such handler; there are {there} "
+            f"(others are entry points of {ENTRY_POINT_GROUP})"
+        )
+    return _as_function(name, _loaded(name, found[name]))
+
+
+def _loaded(name: str, entry: EntryPoint) -> object:
+    try:
+        loaded = entry.load()
+        return loaded() if isinstance(loaded, type) else loaded
+    except Exception as error:
+        raise InputError(f"--event-log-handler {name!r} ({entry.value}) cannot be loaded: {error!r}") from error
+
+
+def _as_function(name: str, handler: object) -> EventHandler:
+    # Whoever has made a `logging.Handler` has imported `logging`.
+    logging = sys.modules.get("logging")
+    if logging is not None and isinstance(handler, logging.Handler):
+        return _through_logging(handler)
+    if callable(handler):
+        return handler
+    raise InputError(
+        f"--event-log-handler {name!r} is a {type(handler).__name__}; "
+        "it must be a function that takes an event, or a logging.Handler"
+    )
+
+
+def _through_logging(handler: logging.Handler) -> EventHandler:
+    """As torch does it: the message is the JSON text. The event itself is the record's attribute `event`."""
+    from logging import makeLogRecord  # noqa: PLC0415 - imported already, see above
+
+    def handle(event: AnyEvent) -> None:
+        record = makeLogRecord(
+            {
+                "name": "holdfast.events",
+                "levelno": INFO,
+                "levelname": "INFO",
+                "msg": event.serialize(),
+                "created": event.timestamp,
+                "msecs": event.timestamp % 1 * 1000,
+                "event": event,
+            }
+        )
+        if record.levelno >= handler.level:
+            handler.handle(record)
+
+    return handle

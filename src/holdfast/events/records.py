@@ -1,0 +1,172 @@
+"""The records: what happened to an agent or a worker, and what happened in a rendezvous.
+
+As JSON they have exactly the fields of torch.distributed.elastic's, so that either side reads the other's.
+"""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+
+from holdfast.errors.text import headline
+from holdfast.errors.tree import InputError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, ClassVar, Self
+
+EventMetadataValue = str | int | float | bool | None
+
+QUOTE_MAX_CHARS = 200
+"""How much of a text that is no event the error quotes."""
+
+
+class EventSource(StrEnum):
+    """Who it happened to."""
+
+    AGENT = "AGENT"
+    WORKER = "WORKER"
+
+
+class NodeState(StrEnum):
+    """How far a node has come in a rendezvous."""
+
+    INIT = "INIT"
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+
+
+class _Record:
+    """Fields that can be compared, printed, and written as one line of JSON.
+
+    An event that was recorded may be written later, so it must not be changed any more.
+    """
+
+    __slots__ = ("timestamp",)
+
+    FIELDS: ClassVar[tuple[str, ...]]
+
+    timestamp: float
+    """When it happened, in Unix seconds; 0 where the text that it was read from does not say."""
+
+    def fields(self) -> dict[str, Any]:
+        """What torch calls the fields of such an event."""
+        return {name: getattr(self, name) for name in self.FIELDS}
+
+    def serialize(self) -> str:
+        """The fields as JSON in one line. A value that JSON does not have is written as its text."""
+        return to_json(self.fields())
+
+    @classmethod
+    def deserialize(cls, data: str | Self) -> Self:
+        """The event that `serialize` made `data` from, here or in torch; an event is returned as it is.
+
+        Raises:
+            InputError: `data` is no such event.
+        """
+        if isinstance(data, cls):
+            return data
+        import json  # noqa: PLC0415 - 8 ms, paid by those who read
+
+        try:
+            fields = json.loads(str(data))
+            event = cls(**{name: fields[name] for name in cls.FIELDS if name in fields})
+        except (TypeError, ValueError, RecursionError) as problem:
+            quote = headline(str(data), QUOTE_MAX_CHARS)
+            raise InputError(f"this is no {cls.__name__} in JSON ({problem}): {quote}") from problem
+        event.timestamp = fields.get("timestamp", 0)
+        return event
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.fields() == self.fields()
+
+    __hash__ = None  # type: ignore[assignment]  # it can be changed
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.fields().items())})"
+
+    def __str__(self) -> str:
+        return self.serialize()
+
+
+class Event(_Record):
+    """Something that happened to an agent or a worker.
+
+    `timestamp` is the present where none is given. 0 counts as none, since that is what torch's callers pass.
+    """
+
+    __slots__ = ("metadata", "name", "source")
+
+    FIELDS = ("name", "source", "timestamp", "metadata")
+
+    def __init__(
+        self,
+        name: str,
+        source: EventSource,
+        timestamp: float | None = None,
+        metadata: dict[str, EventMetadataValue] | None = None,
+    ) -> None:
+        self.name = name
+        self.source = EventSource(source)
+        self.timestamp = timestamp or time.time()
+        self.metadata = {} if metadata is None else metadata
+
+
+class RdzvEvent(_Record):
+    """Something that happened in a rendezvous.
+
+    Its `timestamp` is not among the fields, because torch's reader refuses what it does not know.
+    """
+
+    __slots__ = (
+        "error_trace",
+        "hostname",
+        "local_id",
+        "master_endpoint",
+        "message",
+        "name",
+        "node_state",
+        "pid",
+        "rank",
+        "run_id",
+    )
+
+    FIELDS = (
+        *("name", "run_id", "message", "hostname", "pid", "node_state"),
+        *("master_endpoint", "rank", "local_id", "error_trace"),
+    )
+
+    def __init__(
+        self,
+        name: str,
+        run_id: str,
+        message: str,
+        hostname: str,
+        pid: int,
+        node_state: NodeState,
+        master_endpoint: str = "",
+        rank: int | None = None,
+        local_id: int | None = None,
+        error_trace: str = "",
+    ) -> None:
+        self.name = name
+        self.run_id = run_id
+        self.message = message
+        self.hostname = hostname
+        self.pid = pid
+        self.node_state = NodeState(node_state)
+        self.master_endpoint = master_endpoint
+        self.rank = rank
+        self.local_id = local_id
+        self.error_trace = error_trace
+        self.timestamp = time.time()
+
+
+AnyEvent = Event | RdzvEvent
+
+
+def to_json(fields: dict[str, Any]) -> str:
+    import json  # noqa: PLC0415 - 8 ms, which the first worker's start must not wait for
+
+    return json.dumps(fields, default=str)

@@ -1,0 +1,187 @@
+"""Builds a job from its configuration, and runs it: the one place where all parts are put together."""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.logger import get_logger
+from holdfast.processes.context import SHUTDOWN_TIMEOUT_S
+from holdfast.processes.interruption import SIGNALS_VARIABLE, SignalException, handlers
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from holdfast.agent import HealthCheckServer, LocalElasticAgent, RunResult
+    from holdfast.launcher.config import LaunchConfig
+    from holdfast.rendezvous import RendezvousHandler
+
+SHUTDOWN_TIMEOUT_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+
+log = get_logger(__name__)
+
+
+class elastic_launch:  # noqa: N801 - the name is part of the contract
+    """A job as a function: ``elastic_launch(config, train)(*args)`` runs ``train(*args)`` in every worker.
+
+    The call returns what the workers returned, by global rank, or raises `ChildFailedError`. With a string in
+    place of a function it runs that command.
+    """
+
+    def __init__(
+        self,
+        config: LaunchConfig,
+        entrypoint: Callable[..., Any] | str | None,
+        health_check_server: HealthCheckServer | None = None,
+    ) -> None:
+        self._config = config
+        self._entrypoint = entrypoint
+        self._health_check_server = health_check_server
+
+    def __call__(self, *args: Any) -> dict[int, Any]:
+        return launch_agent(self._config, self._entrypoint, list(args), self._health_check_server)
+
+
+def launch_agent(
+    config: LaunchConfig,
+    entrypoint: Callable[..., Any] | str | None,
+    args: Sequence[Any],
+    health_check_server: HealthCheckServer | None = None,
+) -> dict[int, Any]:
+    """Run this node's part of a job, and return what its workers returned, by global rank.
+
+    Raises:
+        ChildFailedError: workers failed, and no restart is left.
+        SignalException: this process was asked to stop, and has stopped its workers.
+        InputError: the configuration cannot be run.
+    """
+    run_id = config.run_id or os.urandom(16).hex()
+    previous_signals = os.environ.get(SIGNALS_VARIABLE)
+    os.environ[SIGNALS_VARIABLE] = config.signals_to_handle
+    handlers.install()
+    try:
+        return _launch(config, run_id, entrypoint, args, health_check_server)
+    finally:
+        handlers.uninstall()
+        if previous_signals is None:
+            os.environ.pop(SIGNALS_VARIABLE, None)
+        else:
+            os.environ[SIGNALS_VARIABLE] = previous_signals
+
+
+def _launch(
+    config: LaunchConfig,
+    run_id: str,
+    entrypoint: Callable[..., Any] | str | None,
+    args: Sequence[Any],
+    health_check_server: HealthCheckServer | None,
+) -> dict[int, Any]:
+    rdzv_handler = _make_rendezvous(config, run_id)
+    leave_for_good = True
+    try:
+        agent = _make_agent(config, rdzv_handler, entrypoint, args, health_check_server)
+        try:
+            result = agent.run()
+            _raise_if_failed(result, _name(entrypoint, args))
+        except SignalException:
+            # This node was asked to leave, not the job to end.
+            leave_for_good = False
+            agent.record(agent.get_event_failed())
+            raise
+        except Exception:
+            agent.record(agent.get_event_failed())
+            raise
+        agent.record(agent.get_event_succeeded())
+        return result.return_values
+    finally:
+        if leave_for_good:
+            rdzv_handler.shutdown()
+
+
+def _raise_if_failed(result: RunResult, name: str) -> None:
+    if result.is_failed():
+        from holdfast.errors import ChildFailedError  # noqa: PLC0415 - only of a failure
+
+        raise ChildFailedError(name, result.failures)
+
+
+def _make_rendezvous(config: LaunchConfig, run_id: str) -> RendezvousHandler:
+    from holdfast.rendezvous.parameters import RendezvousParameters  # noqa: PLC0415 - late, as all that a job is made of
+    from holdfast.rendezvous.registry import rendezvous_handler_registry  # noqa: PLC0415 - likewise
+
+    return rendezvous_handler_registry.create_handler(
+        RendezvousParameters(
+            backend=config.rdzv_backend,
+            endpoint=config.rdzv_endpoint,
+            run_id=run_id,
+            min_nodes=config.min_nodes,
+            max_nodes=config.max_nodes,
+            local_addr=config.local_addr,
+            **config.rdzv_configs,
+        )
+    )
+
+
+def _make_agent(
+    config: LaunchConfig,
+    rdzv_handler: RendezvousHandler,
+    entrypoint: Callable[..., Any] | str | None,
+    args: Sequence[Any],
+    health_check_server: HealthCheckServer | None,
+) -> LocalElasticAgent:
+    from holdfast.agent.group import WorkerSpec  # noqa: PLC0415 - late, as all that a job is made of
+    from holdfast.agent.local import LocalElasticAgent  # noqa: PLC0415 - likewise
+    from holdfast.processes.logs import DefaultLogsSpecs  # noqa: PLC0415 - likewise
+
+    if config.metrics_cfg:
+        from holdfast.metrics import MetricsConfig, initialize_metrics  # noqa: PLC0415 - only where asked for
+
+        initialize_metrics(MetricsConfig(config.metrics_cfg))
+    spec = WorkerSpec(
+        role=config.role,
+        local_world_size=config.nproc_per_node,
+        rdzv_handler=rdzv_handler,
+        entrypoint=entrypoint,
+        args=tuple(args),
+        max_restarts=config.max_restarts,
+        monitor_interval=config.monitor_interval,
+        local_addr=config.local_addr,
+        event_log_handler=config.event_log_handler,
+        numa_options=config.numa_options,
+        duplicate_stdout_filters=config.duplicate_stdout_filters,
+        duplicate_stderr_filters=config.duplicate_stderr_filters,
+        virtual_local_rank=config.virtual_local_rank,
+    )
+    return LocalElasticAgent(
+        spec,
+        logs_specs=config.logs_specs or DefaultLogsSpecs(),
+        start_method=config.start_method,
+        exit_barrier_timeout=config.exit_barrier_timeout,
+        log_line_prefix_template=config.log_line_prefix_template,
+        shutdown_timeout=_shutdown_timeout_s(config.shutdown_timeout),
+        health_check_server=health_check_server,
+    )
+
+
+def _shutdown_timeout_s(given: float | None) -> float:
+    text = os.environ.get(SHUTDOWN_TIMEOUT_VARIABLE) if given is None else str(given)
+    if text is None:
+        return SHUTDOWN_TIMEOUT_S
+    try:
+        timeout_s = float(text)
+    except ValueError:
+        timeout_s = -1.0
+    if not 0 <= timeout_s < float("inf"):
+        from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+
+        source = SHUTDOWN_TIMEOUT_VARIABLE if given is None else "--shutdown-timeout"
+        raise InputError(f"{source} {text!r}: seconds are needed, 0 or more")
+    return timeout_s
+
+
+def _name(entrypoint: Callable[..., Any] | str | None, args: Sequence[Any]) -> str:
+    """What the job is called when it failed: its function, or the script rather than the interpreter that runs it."""
+    if not isinstance(entrypoint, str):
+        return str(getattr(entrypoint, "__qualname__", entrypoint))
+    return next((str(argument) for argument in args if not str(argument).startswith("-")), entrypoint)

@@ -1,0 +1,139 @@
+"""Loggers that cost nothing until they have something to say.
+
+`logging` is imported with the first message that is to be shown. A job that goes well shows none, since the level is
+WARNING unless ``LOGLEVEL`` says otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+
+from holdfast.errors.notice import notice
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import logging
+
+LEVEL_VARIABLE = "LOGLEVEL"
+"""The environment variable that sets the level: a name, in any case, or a number."""
+
+ROOT = "holdfast"
+"""The logger above all of ours: what a program sets on it holds for each of them."""
+
+DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40
+
+LEVELS = {
+    "CRITICAL": 50,
+    "FATAL": 50,
+    "ERROR": ERROR,
+    "WARNING": WARNING,
+    "WARN": WARNING,
+    "INFO": INFO,
+    "DEBUG": DEBUG,
+    "NOTSET": 0,
+}
+
+FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+# From the user's call to the one of logging: debug() and its like, then `_log`.
+_CALLER_LEVELS_UP = 3
+
+
+def log_level(default: int = WARNING) -> int:
+    """The level that the environment asks for; `default` where it asks for none, or for one that there is not."""
+    level = _level(os.environ.get(LEVEL_VARIABLE, ""))
+    return default if level is None else level
+
+
+@cache
+def _level(text: str) -> int | None:
+    name = text.strip().upper()
+    if name in LEVELS:
+        return LEVELS[name]
+    if name.isascii() and name.isdigit():
+        return int(name)
+    if name:
+        notice(f"{LEVEL_VARIABLE}={text!r} is no level and is not used; write one of {', '.join(LEVELS)}, or a number")
+    return None
+
+
+class Logger:
+    """The part of `logging.Logger` that we use, with its names and its %-formatting.
+
+    Messages go to the logger of the same name in `logging`, so that a program can treat them as it treats others. As
+    long as it has set up no logging of its own, they are lines on stderr.
+    """
+
+    __slots__ = ("_real", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._real: logging.Logger | None = None
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - the name that `logging` gave it
+        # Levels that a program has set are in `logging`, and then its import is paid for.
+        return self._in_logging().isEnabledFor(level) if "logging" in sys.modules else level >= log_level()
+
+    def debug(self, msg: str, *args: object) -> None:
+        self._log(DEBUG, msg, args)
+
+    def info(self, msg: str, *args: object) -> None:
+        self._log(INFO, msg, args)
+
+    def warning(self, msg: str, *args: object) -> None:
+        self._log(WARNING, msg, args)
+
+    def error(self, msg: str, *args: object) -> None:
+        self._log(ERROR, msg, args)
+
+    def exception(self, msg: str, *args: object) -> None:
+        """An error, with the traceback of the exception that is being handled."""
+        self._log(ERROR, msg, args, with_traceback=True)
+
+    def _log(self, level: int, msg: str, args: tuple[object, ...], *, with_traceback: bool = False) -> None:
+        if self.isEnabledFor(level):
+            self._in_logging().log(level, msg, *args, exc_info=with_traceback, stacklevel=_CALLER_LEVELS_UP)
+
+    def _in_logging(self) -> logging.Logger:
+        if self._real is None:
+            import logging  # noqa: PLC0415 - 14 ms, for the first message
+
+            _set_up()
+            self._real = logging.getLogger(self.name)
+        return self._real
+
+
+def get_logger(name: str | None = None) -> Logger:
+    """The logger `name`, below the one called "holdfast", which is itself the one without a name."""
+    if not name or name == ROOT:
+        return Logger(ROOT)
+    return Logger(name if name.startswith(f"{ROOT}.") else f"{ROOT}.{name}")
+
+
+@cache
+def _set_up() -> None:
+    """Give our root logger its level and its way to stderr, unless the program has done so."""
+    import logging  # noqa: PLC0415 - as above
+
+    class ToStderr(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if logging.getLogger().handlers:
+                return  # the program has set up logging, and the message goes there
+            try:
+                line = self.format(record)
+                sys.stderr.write(f"{line}\n")
+                sys.stderr.flush()
+            except (OSError, ValueError, TypeError, AttributeError):
+                self.handleError(record)
+
+    root = logging.getLogger(ROOT)
+    if root.level == logging.NOTSET:
+        root.setLevel(max(log_level(), 1))  # 0 would mean: ask the loggers above
+    if not root.handlers:
+        formatter = logging.Formatter(FORMAT)
+        formatter.default_msec_format = "%s.%03d"
+        handler = ToStderr()
+        handler.setFormatter(formatter)
+        root.addHandler(handler)

@@ -1,0 +1,42 @@
+"""What takes metrics: nothing, the console, or a handler of the user's."""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections import namedtuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NamedTuple
+
+    class MetricData(NamedTuple):
+        """One number: when (in Unix seconds), in which group, what, how much."""
+
+        timestamp: float
+        group_name: str
+        name: str
+        value: float
+else:
+    MetricData = namedtuple("MetricData", ("timestamp", "group_name", "name", "value"))  # noqa: PYI024 - typed above
+
+
+class MetricHandler(ABC):
+    """The base of all handlers. Any thread may call `emit`."""
+
+    @abstractmethod
+    def emit(self, metric_data: MetricData) -> None: ...
+
+
+class ConsoleMetricHandler(MetricHandler):
+    """A line on stdout: ``[1700000000.5][torchelastic]: workers.trainer.run_total=1``."""
+
+    def emit(self, metric_data: MetricData) -> None:
+        timestamp, group, name, value = metric_data
+        sys.stdout.write(f"[{timestamp}][{group}]: {name}={value}\n")
+        sys.stdout.flush()
+
+
+class NullMetricHandler(MetricHandler):
+    def emit(self, metric_data: MetricData) -> None:
+        """Do nothing with it."""

@@ -1,0 +1,92 @@
+"""From a number to the handler of its group.
+
+Until a program configures a handler there is none, and a metric costs one look into a table.
+"""
+
+from __future__ import annotations
+
+import time
+
+from holdfast.errors.description import type_and_text
+from holdfast.errors.notice import notice
+from holdfast.errors.text import headline
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.metrics.handlers import MetricHandler
+
+DEFAULT_GROUP = "torchelastic"
+
+REASON_MAX_CHARS = 400
+"""How much of a handler's exception is told."""
+
+
+class _Configured:
+    """Which handler takes which group's metrics; None stands for the one that does nothing."""
+
+    __slots__ = ("by_group", "default", "failed_ids")
+
+    def __init__(self) -> None:
+        self.default: MetricHandler | None = None
+        self.by_group: dict[str, MetricHandler | None] = {}
+        self.failed_ids: set[int] = set()
+
+
+_configured = _Configured()
+
+
+def configure(handler: MetricHandler, group: str | None = None) -> None:
+    """Let `handler` take the metrics of `group`; without one, of every group that has no handler of its own."""
+    from holdfast.metrics.handlers import NullMetricHandler  # noqa: PLC0415 - only needed by those who listen
+
+    chosen = None if type(handler) is NullMetricHandler else handler
+    if group is None:
+        _configured.default = chosen
+    else:
+        _configured.by_group[group] = chosen
+
+
+class MetricStream:
+    """The metrics of one group on their way to its handler."""
+
+    __slots__ = ("group_name", "handler")
+
+    def __init__(self, group_name: str, handler: MetricHandler) -> None:
+        self.group_name = group_name
+        self.handler = handler
+
+    def add_value(self, metric_name: str, metric_value: float) -> None:
+        """Hand on one number. A handler's failure is told once and harms nobody."""
+        from holdfast.metrics.handlers import MetricData  # noqa: PLC0415 - as above
+
+        try:
+            self.handler.emit(MetricData(time.time(), self.group_name, metric_name, metric_value))
+        except Exception as problem:
+            if hasattr(problem, "sigval"):
+                raise  # a SignalException is not the handler's: it came while the handler ran
+            self._tell_once(problem)
+
+    def _tell_once(self, problem: Exception) -> None:
+        if id(self.handler) not in _configured.failed_ids:
+            _configured.failed_ids.add(id(self.handler))
+            reason = headline(type_and_text(problem), REASON_MAX_CHARS)
+            notice(f"{type(self.handler).__name__} failed, so metrics are missing there; said once: {reason}")
+
+
+def getStream(group: str) -> MetricStream:  # noqa: N802 - the name is part of the contract
+    """The stream to the handler that `group` has now."""
+    from holdfast.metrics.handlers import NullMetricHandler  # noqa: PLC0415 - as above
+
+    return MetricStream(group, _configured.by_group.get(group, _configured.default) or NullMetricHandler())
+
+
+def put_metric(metric_name: str, metric_value: float, metric_group: str = DEFAULT_GROUP) -> None:
+    """Hand one number to the handler of `metric_group`."""
+    handler = _configured.by_group.get(metric_group, _configured.default)
+    if handler is not None:
+        MetricStream(metric_group, handler).add_value(metric_name, metric_value)
+
+
+def publish_metric(metric_group: str, metric_name: str, metric_value: float) -> None:
+    """`put_metric` by its older name and order."""
+    put_metric(metric_name, metric_value, metric_group)

@@ -1,0 +1,100 @@
+"""The interface between an agent and whatever lets agents meet."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class RendezvousStoreInfo:
+    """Where the workers of a round find each other: MASTER_ADDR and MASTER_PORT."""
+
+    MASTER_ADDR_KEY = "MASTER_ADDR"
+    MASTER_PORT_KEY = "MASTER_PORT"
+
+    __slots__ = ("master_addr", "master_port")
+
+    def __init__(self, master_addr: str, master_port: int) -> None:
+        self.master_addr = master_addr
+        self.master_port = master_port
+
+    def __repr__(self) -> str:
+        return f"RendezvousStoreInfo(master_addr={self.master_addr!r}, master_port={self.master_port!r})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RendezvousStoreInfo):
+            return NotImplemented
+        return (self.master_addr, self.master_port) == (other.master_addr, other.master_port)
+
+    def __hash__(self) -> int:
+        return hash((self.master_addr, self.master_port))
+
+
+class RendezvousInfo:
+    """What a node knows after a round: its rank among the nodes, how many there are, and what they share."""
+
+    __slots__ = ("bootstrap_store_info", "rank", "store", "world_size")
+
+    def __init__(self, store: Any, rank: int, world_size: int, bootstrap_store_info: RendezvousStoreInfo) -> None:
+        self.store = store
+        self.rank = rank
+        self.world_size = world_size
+        self.bootstrap_store_info = bootstrap_store_info
+
+    def __repr__(self) -> str:
+        return f"RendezvousInfo(rank={self.rank}, world_size={self.world_size}, {self.bootstrap_store_info!r})"
+
+
+class RendezvousHandler(ABC):
+    """Lets an agent meet the agents of other nodes, round after round.
+
+    Subclass it to bring a way of meeting of your own. What is not abstract has a default that suits a handler
+    written for torch.
+    """
+
+    needs_polling = True
+    """Whether only `num_nodes_waiting` tells of newcomers, so that the agent has to ask now and then."""
+
+    @abstractmethod
+    def get_backend(self) -> str:
+        """The name of the backend."""
+
+    @property
+    def use_agent_store(self) -> bool:
+        """Whether the agent serves the workers' store at MASTER_ADDR:MASTER_PORT; if not, rank 0 does."""
+        return False
+
+    @abstractmethod
+    def next_rendezvous(self) -> RendezvousInfo:
+        """Meet the others; returns when the round is complete.
+
+        Raises:
+            RendezvousClosedError: the job has ended.
+            RendezvousTimeoutError: too few nodes came.
+            RendezvousConnectionError: the meeting place cannot be reached.
+            RendezvousStateError: the meeting place holds something else.
+            RendezvousGracefulExitError: this node is not needed.
+        """
+
+    @abstractmethod
+    def is_closed(self) -> bool:
+        """Whether nobody can meet any more."""
+
+    @abstractmethod
+    def set_closed(self) -> None:
+        """Close it for good."""
+
+    @abstractmethod
+    def num_nodes_waiting(self) -> int:
+        """How many nodes wait to be let in."""
+
+    @abstractmethod
+    def get_run_id(self) -> str:
+        """The id that the nodes of a job have in common."""
+
+    @abstractmethod
+    def shutdown(self) -> bool:
+        """Leave and free all resources; False if that failed."""

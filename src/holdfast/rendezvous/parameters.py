@@ -1,0 +1,70 @@
+"""What a backend is made from."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_TRUE = ("1", "true", "t", "yes", "y", "on")
+_FALSE = ("0", "false", "f", "no", "n", "off")
+
+
+class RendezvousParameters:
+    """The common parameters by name, and those of a backend with `get`."""
+
+    def __init__(
+        self,
+        backend: str,
+        endpoint: str,
+        run_id: str,
+        min_nodes: int,
+        max_nodes: int,
+        local_addr: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if not backend:
+            raise _input_error("the rendezvous needs the name of a backend, such as static or c10d")
+        if min_nodes < 1:
+            raise _input_error(f"the least number of nodes is {min_nodes}; it takes at least one")
+        if max_nodes < min_nodes:
+            raise _input_error(f"at most {max_nodes} nodes are fewer than the least number, {min_nodes}")
+        self.backend = backend
+        self.endpoint = endpoint
+        self.run_id = run_id
+        self.min_nodes = min_nodes
+        self.max_nodes = max_nodes
+        self.local_addr = local_addr
+        self.config = kwargs
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.config.get(key, default)
+
+    def get_as_bool(self, key: str, default: bool | None = None) -> bool | None:
+        value = self.get(key, default)
+        if value is None or isinstance(value, bool):
+            return value
+        text = str(value).lower()
+        if text in _TRUE:
+            return True
+        if text in _FALSE:
+            return False
+        raise _input_error(f"--rdzv-conf {key}={value}: write {key}=true or {key}=false")
+
+    def get_as_int(self, key: str, default: int | None = None) -> int | None:
+        value = self.get(key, default)
+        if value is None:
+            return None
+        try:
+            return int(value)
+        except (TypeError, ValueError):
+            raise _input_error(f"--rdzv-conf {key}={value}: a whole number is needed") from None
+
+    def __repr__(self) -> str:
+        return f"RendezvousParameters({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+
+def _input_error(message: str) -> Exception:
+    from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+
+    return InputError(message)

@@ -1,0 +1,125 @@
+"""Nodes that were told who they are: their rank, how many they are, and where the master is.
+
+Nobody meets anybody here. Every node computes the same from what it was given, so each must run the same number of
+workers; nodes that differ need a backend in which they can tell each other.
+"""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.rendezvous.handler import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
+from holdfast.rendezvous.store import LocalStore
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.rendezvous.parameters import RendezvousParameters
+
+LOOPBACK = "127.0.0.1"
+DEFAULT_MASTER_PORT = 29500
+
+_ENDPOINT = re.compile(
+    r"\[([0-9a-fA-F:.%\w]+)\](?::(\d+))?"  # [fd00::1] or [fd00::1]:29500
+    r"|([0-9a-fA-F]*:[0-9a-fA-F]*:[0-9a-fA-F:.]*)"  # fd00::1
+    r"|([^:\s\[\]]+)(?::(\d+))?"  # host or host:29500
+)
+
+
+class StaticRendezvous(RendezvousHandler):
+    """One node, or several whose ranks are given."""
+
+    needs_polling = False
+
+    def __init__(
+        self,
+        master_addr: str,
+        master_port: int | None,
+        rank: int,
+        world_size: int,
+        run_id: str,
+        backend: str = "static",
+    ) -> None:
+        """A `master_port` of None is a free one in each round, which only a single node can choose."""
+        self._backend = backend
+        self._master_addr = master_addr
+        self._master_port = master_port
+        self._rank = rank
+        self._world_size = world_size
+        self._run_id = run_id
+        self._closed = False
+
+    @classmethod
+    def alone(cls, params: RendezvousParameters) -> StaticRendezvous:
+        """For a single node, which has nobody to meet, whatever backend it was told to use."""
+        return cls(params.local_addr or LOOPBACK, None, 0, 1, params.run_id, params.backend)
+
+    @classmethod
+    def from_parameters(cls, params: RendezvousParameters) -> StaticRendezvous:
+        from holdfast.errors.tree import InputError  # noqa: PLC0415 - errors are cheap, and hardly ever needed
+
+        if params.min_nodes != params.max_nodes:
+            raise InputError(
+                f"--nnodes {params.min_nodes}:{params.max_nodes}: the static backend has a fixed number of nodes; "
+                "write one number, or choose a backend in which nodes can come and go (--rdzv-backend c10d)"
+            )
+        rank = params.get_as_int("rank", 0 if params.max_nodes == 1 else None)
+        if rank is None or not 0 <= rank < params.max_nodes:
+            raise InputError(f"--node-rank {rank}: {params.max_nodes} nodes have the ranks 0 to {params.max_nodes - 1}")
+        if not params.endpoint and params.max_nodes == 1:
+            return cls.alone(params)
+        host, port = parse_endpoint(params.endpoint, DEFAULT_MASTER_PORT)
+        return cls(host, port, rank, params.max_nodes, params.run_id)
+
+    def get_backend(self) -> str:
+        return self._backend
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        port = self._master_port or free_port(self._master_addr)
+        # With several nodes there is nothing that they share, and nothing that they need to.
+        store = LocalStore() if self._world_size == 1 else None
+        return RendezvousInfo(store, self._rank, self._world_size, RendezvousStoreInfo(self._master_addr, port))
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def set_closed(self) -> None:
+        self._closed = True
+
+    def num_nodes_waiting(self) -> int:
+        return 0
+
+    def get_run_id(self) -> str:
+        return self._run_id
+
+    def shutdown(self) -> bool:
+        return True
+
+
+def parse_endpoint(endpoint: str, default_port: int) -> tuple[str, int]:
+    """``host``, ``host:port``, an IPv6 address, or ``[IPv6 address]:port``."""
+    found = _ENDPOINT.fullmatch(endpoint.strip())
+    if found is not None:
+        bracketed, its_port, bare, host, port = found.groups()
+        number = int(its_port or port or default_port)
+        if number < 1 << 16:
+            return bracketed or bare or host, number
+    from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+
+    raise InputError(f"--rdzv-endpoint {endpoint!r}: write HOST:PORT, such as node0:29500 or [fd00::1]:29500")
+
+
+def free_port(host: str) -> int:
+    """A port of `host`, an address of this machine, that nobody listens on at the moment."""
+    import _socket  # noqa: PLC0415 - the module that wraps it costs 7 ms
+
+    family = _socket.AF_INET6 if ":" in host else _socket.AF_INET
+    probe = _socket.socket(family, _socket.SOCK_STREAM)
+    try:
+        try:
+            probe.bind((host, 0))
+        except OSError:
+            probe.bind(("", 0))  # an address that is translated on its way here
+        port: int = probe.getsockname()[1]
+        return port
+    finally:
+        probe.close()

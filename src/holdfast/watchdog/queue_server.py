@@ -1,0 +1,112 @@
+"""The watchdog of workers whose deadlines come through a queue: what any kind of queue and worker has in common."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+
+from holdfast.errors.notice import notice
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from holdfast.watchdog.request import TimerRequest
+    from holdfast.watchdog.watching import WatchThread
+
+
+class RequestQueue(ABC):
+    """Where a server takes requests from."""
+
+    @abstractmethod
+    def size(self) -> int:
+        """How many requests are in it, more or less."""
+
+    @abstractmethod
+    def get(self, size: int, timeout: float) -> list[TimerRequest]:
+        """Up to `size` requests, or those that come within `timeout` seconds."""
+
+    def fileno(self) -> int | None:
+        """A descriptor that is readable when there are requests; None for a queue that has none.
+
+        With one, a server sleeps until there is something to do, and stops at once.
+        """
+        return None
+
+
+class TimerServer(ABC):
+    """Ends workers that miss their deadlines. A subclass knows what a worker is and keeps its timers.
+
+    Args:
+        request_queue: where the workers' requests come from.
+        max_interval: after how many seconds to look again, at the latest: for a queue without a descriptor, and
+            where a worker could not be ended.
+        daemon: whether the thread lets the interpreter end while it runs.
+    """
+
+    def __init__(self, request_queue: RequestQueue, max_interval: float, daemon: bool = True) -> None:
+        self._request_queue = request_queue
+        self._max_interval = max_interval
+        self._daemon = daemon
+        self._thread: WatchThread | None = None
+
+    @abstractmethod
+    def register_timers(self, timer_requests: list[TimerRequest]) -> None:
+        """Set timers, and release those whose time is negative."""
+
+    @abstractmethod
+    def clear_timers(self, worker_ids: set[Any]) -> None:
+        """Release all timers of these workers."""
+
+    @abstractmethod
+    def get_expired_timers(self, deadline: float) -> dict[Any, list[TimerRequest]]:
+        """The timers that will have expired at the Unix time `deadline`, by worker."""
+
+    @abstractmethod
+    def _reap_worker(self, worker_id: Any) -> bool:
+        """End a worker. False if that must be tried again."""
+
+    def _wait_s(self) -> float:
+        """How long nothing has to be done, unless requests come."""
+        return self._max_interval
+
+    def start(self) -> None:
+        """Begin to watch, in a thread."""
+        if self._thread is not None:
+            raise RuntimeError(f"this {type(self).__name__} is running; stop() it before it is started again")
+        from holdfast.watchdog.watching import WatchThread  # noqa: PLC0415 - needed from here on
+
+        self._thread = WatchThread("watchdog", self._step, self._request_queue.fileno(), daemon=self._daemon)
+
+    def stop(self) -> None:
+        """End the thread. It takes as long as what it is doing, or for a queue without a descriptor `max_interval`."""
+        if self._thread is not None:
+            thread, self._thread = self._thread, None
+            thread.stop()
+
+    def _step(self) -> float | None:
+        has_descriptor = self._request_queue.fileno() is not None
+        try:
+            # All that is there: a release that came in time must count before anybody is ended.
+            size = max(1, self._request_queue.size())
+            requests = self._request_queue.get(size, 0.0 if has_descriptor else self._bounded_wait_s())
+        except (OSError, ValueError, EOFError) as error:
+            notice(f"watchdog: the queue of requests is closed ({error}); timers are no longer watched")
+            return None
+        self._run_watchdog(requests)
+        return self._wait_s() if has_descriptor else 0.0
+
+    def _bounded_wait_s(self) -> float:
+        return max(0.0, min(self._wait_s(), self._max_interval))
+
+    def _run_watchdog(self, requests: list[TimerRequest]) -> None:
+        self.register_timers(requests)
+        expired = self.get_expired_timers(time.time())
+        self.clear_timers({worker_id for worker_id in expired if self._reap_worker_no_throw(worker_id)})
+
+    def _reap_worker_no_throw(self, worker_id: Any) -> bool:
+        try:
+            return self._reap_worker(worker_id)
+        except Exception as error:  # noqa: BLE001 - the other workers still have to be ended
+            notice(f"watchdog: worker {worker_id!r} could not be ended: {error!r}")
+            return False

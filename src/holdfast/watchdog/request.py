@@ -1,0 +1,124 @@
+"""What a worker asks of the watchdog, and the line of JSON that carries it through a named pipe."""
+
+from __future__ import annotations
+
+import signal as signals
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+VERSION = 1
+"""Of the line's format. Readers ignore it so far."""
+
+PID_MAX = 2**31 - 1
+"""The largest number that system calls take for a process."""
+
+
+class TimerRequest:  # noqa: PLW1641 - not hashable, since it can change
+    """Set a timer, or release it.
+
+    Attributes:
+        worker_id: whose timer it is; the process id where workers are processes.
+        scope_id: which of the worker's timers. A second request for the same one replaces the first.
+        expiration_time: the Unix time, in seconds, at which the worker has missed it. Negative releases the timer.
+    """
+
+    __slots__ = ("expiration_time", "scope_id", "worker_id")
+
+    def __init__(self, worker_id: Any, scope_id: str, expiration_time: float) -> None:
+        self.worker_id = worker_id
+        self.scope_id = scope_id
+        self.expiration_time = expiration_time
+
+    @property
+    def is_release(self) -> bool:
+        return self.expiration_time < 0
+
+    def _fields(self) -> dict[str, object]:
+        return {
+            "worker_id": self.worker_id,
+            "scope_id": self.scope_id,
+            "expiration_time": self.expiration_time,
+        }
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._fields().items())})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TimerRequest):
+            return NotImplemented
+        return type(self) is type(other) and self._fields() == other._fields()
+
+
+class FileTimerRequest(TimerRequest):
+    """A request of a process, which also says by which signal it wants to be ended; 0 or less: only log it."""
+
+    __slots__ = ("signal", "version")
+
+    def __init__(self, worker_pid: int, scope_id: str, expiration_time: float, signal: int = 0) -> None:
+        super().__init__(worker_pid, scope_id, expiration_time)
+        self.version = VERSION
+        self.signal = signal
+
+    @property
+    def worker_pid(self) -> int:
+        pid: int = self.worker_id
+        return pid
+
+    def _fields(self) -> dict[str, object]:
+        return {
+            "worker_pid": self.worker_id,
+            "scope_id": self.scope_id,
+            "expiration_time": self.expiration_time,
+            "signal": self.signal,
+        }
+
+    def to_json(self) -> str:
+        """The line that carries it, without the line feed; the same bytes as torch's."""
+        import json  # noqa: PLC0415 - a worker without timers does not need it
+
+        return json.dumps(
+            {
+                "version": self.version,
+                "pid": self.worker_id,
+                "scope_id": self.scope_id,
+                "expiration_time": self.expiration_time,
+                "signal": int(self.signal),
+            }
+        )
+
+
+def parse_request(line: bytes) -> FileTimerRequest:
+    """The request in a line.
+
+    Raises:
+        ValueError: it holds none; the message says why.
+    """
+    import json  # noqa: PLC0415 - an agent without timers does not need it
+
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        raise ValueError("it is not JSON") from None
+    if not isinstance(message, dict):
+        raise ValueError("it is not a JSON object")  # noqa: TRY004 - the line has the wrong value, not the wrong type
+    pid, scope_id, signal = message.get("pid"), message.get("scope_id"), message.get("signal")
+    # Not isinstance: true is an int to Python.
+    if type(pid) is not int or not 0 < pid <= PID_MAX:
+        raise ValueError("its pid is not the number of a process")
+    if type(scope_id) is not str:
+        raise ValueError("its scope_id is not a text")
+    if type(signal) is not int or (signal > 0 and signal not in signals.valid_signals()):
+        raise ValueError("its signal is not the number of a signal")
+    return FileTimerRequest(pid, scope_id, _parse_time(message.get("expiration_time")), signal)
+
+
+def _parse_time(value: object) -> float:
+    """Infinity is a time, one that never comes."""
+    try:
+        if type(value) in (int, float) and value == value:  # noqa: PLR0124 - NaN is not
+            return float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        pass
+    raise ValueError("its expiration_time is not a number of seconds")

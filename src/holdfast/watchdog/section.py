@@ -1,0 +1,90 @@
+"""Sections of a program that must be over in time."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from abc import ABC, abstractmethod
+from contextlib import contextmanager, suppress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import _GeneratorContextManager
+
+
+class TimerClient(ABC):
+    """Tells a timer server of the deadlines of this worker."""
+
+    @abstractmethod
+    def acquire(self, scope_id: str, expiration_time: float) -> None:
+        """Have this worker ended at the Unix time `expiration_time`, unless the scope is released before."""
+
+    @abstractmethod
+    def release(self, scope_id: str) -> None:
+        """Release the scope's timer, if it is set."""
+
+
+_configured: list[TimerClient] = []
+
+
+def configure(timer_client: TimerClient) -> None:
+    """Have `expires` use this client in this process where it is given none."""
+    _configured[:] = [timer_client]
+
+
+def expires(
+    after: float, scope: str | None = None, client: TimerClient | None = None
+) -> _GeneratorContextManager[None]:
+    """End this worker if what is inside takes longer than `after` seconds.
+
+        with expires(after=60):
+            all_reduce(...)
+
+        @expires(after=60)
+        def step(): ...
+
+    Args:
+        after: from entering the section, or from the call of the decorated function.
+        scope: names the deadline; by default by where this is written, `<file>#<line>`. Sections that are
+            entered at the same time must differ in it.
+        client: whom to tell; by default the one of `configure`, else the watchdog of this worker's agent.
+
+    Raises:
+        RuntimeError: upon entering: there is no client, nothing was configured, and the agent has no watchdog.
+    """
+    if scope is None:
+        caller = sys._getframe(1)  # noqa: SLF001 - what `inspect` does, at a hundredth of its cost
+        scope = f"{caller.f_code.co_filename}#{caller.f_lineno}"
+    return _section(after, scope, client)
+
+
+@contextmanager
+def _section(after: float, scope: str, client: TimerClient | None) -> Iterator[None]:
+    client = client or _default_client()
+    client.acquire(scope, time.time() + after)
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):  # what went wrong inside is what matters
+            client.release(scope)
+        raise
+    client.release(scope)
+
+
+def _default_client() -> TimerClient:
+    """Chosen upon entering, so that functions can be decorated before there is one."""
+    if _configured:
+        return _configured[0]
+    from holdfast.watchdog.fifo import TIMER_FILE_VARIABLE  # noqa: PLC0415 - only where nothing is configured
+
+    path = os.environ.get(TIMER_FILE_VARIABLE)
+    if not path:
+        raise RuntimeError(
+            "expires() has no watchdog to tell: call holdfast.watchdog.configure(client) first, give it a client, or "
+            f"start the job with TORCHELASTIC_ENABLE_FILE_TIMER=1, which sets {TIMER_FILE_VARIABLE} in its workers"
+        )
+    from holdfast.watchdog.fifo_client import FileTimerClient  # noqa: PLC0415 - likewise
+
+    return FileTimerClient(path)

@@ -1,0 +1,86 @@
+"""The thread of a timer server that is not part of an event loop."""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import signal
+import threading
+from contextlib import suppress
+
+from holdfast.errors.notice import notice
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+WAIT_MAX_S = 86_400.0
+"""The longest wait for a time that will come; poll takes no more than 24 days."""
+
+RETRY_S = 1.0
+"""How long to wait after a step that failed."""
+
+_WAKE_READ_BYTES = 4096
+_CRASHES = {signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGTRAP}
+
+
+class WatchThread:
+    """Calls `step` at once, and then whenever `fd` is readable or as many seconds have passed as `step` returned.
+
+    Infinity is for ever: the thread sleeps until there is something to do. None is the end. With no `fd`, `step`
+    does the waiting.
+    """
+
+    def __init__(self, name: str, step: Callable[[], float | None], fd: int | None, *, daemon: bool) -> None:
+        self._name = name
+        self._step = step
+        self._fds = [] if fd is None else [fd]
+        self._stopping = False
+        self._woken, self._waker = os.pipe()
+        os.set_blocking(self._woken, False)
+        os.set_blocking(self._waker, False)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=daemon)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Have `step` called soon. In a step it does nothing: that returns how long to wait."""
+        if threading.get_ident() == self._thread.ident:
+            return
+        with suppress(BlockingIOError):  # it is about to wake up
+            os.write(self._waker, b"\0")
+
+    def stop(self) -> None:
+        """Returns when the thread has ended, which it does after the present step."""
+        self._stopping = True
+        self.wake()
+        self._thread.join()
+        os.close(self._woken)
+        os.close(self._waker)
+
+    def _run(self) -> None:
+        # Signals are for the main thread, also while it holds them back.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _CRASHES)
+        while not self._stopping:
+            fds = self._fds
+            try:
+                wait_s = self._step()
+            except Exception as error:  # noqa: BLE001 - queues and what they hold are the user's, and may do anything
+                notice(f"{self._name}: {error!r}; trying again in {RETRY_S} s")
+                fds, wait_s = [], RETRY_S
+            if wait_s is None:
+                return
+            self._wait(fds, wait_s)
+
+    def _wait(self, fds: list[int], wait_s: float) -> None:
+        poll = select.poll()
+        for fd in (self._woken, *fds):
+            poll.register(fd, select.POLLIN)
+        poll.poll(_milliseconds(wait_s))
+        with suppress(BlockingIOError):
+            os.read(self._woken, _WAKE_READ_BYTES)
+
+
+def _milliseconds(wait_s: float) -> int | None:
+    """Rounded up: to wake before the time has come would be in vain."""
+    return None if wait_s == math.inf else math.ceil(max(0.0, min(wait_s, WAIT_MAX_S)) * 1000)

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import holdfast
+from holdfast.cli.command import COMMANDS, main
+
+
+def test_the_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"holdfast {holdfast.__version__}\n"
+
+
+@pytest.mark.parametrize("word", ["-h", "--help"])
+def test_help_lists_the_commands(word, capsys):
+    assert main([word]) == 0
+    out, err = capsys.readouterr()
+    assert not err
+    for name, (_, _, summary) in COMMANDS.items():
+        assert f"  {name}  {summary}\n" in out
+
+
+@pytest.mark.parametrize(("words", "problem"), [(["rum"], "'rum' is no command"), ([], "a command is missing")])
+def test_an_unknown_command_is_one_line(words, problem, capsys):
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert err == f"holdfast: error: {problem}; there is: run (see holdfast --help)\n"
+
+
+def test_what_follows_run_is_for_the_job(holdfast, script):
+    ended = holdfast("run", script("import sys; print(sys.argv[1:])"), "--help", "run")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "['--help', 'run']\n", "")
+
+
+def test_a_reader_that_has_left_is_no_news(tmp_path):
+    """The pipe is closed before the help is written."""
+    code = "import os, sys; r, w = os.pipe(); os.dup2(w, 1); os.close(w); os.close(r); sys.argv[1:] = ['run', '--help']"
+    code += "\nfrom holdfast.cli.command import main; sys.exit(main())"
+    ended = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")

@@ -1,0 +1,181 @@
+"""From a configuration to a running job."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import functions
+import pytest
+
+from holdfast.errors import ChildFailedError, InputError
+from holdfast.launcher import LaunchConfig, elastic_launch, launch_agent
+from holdfast.processes import DefaultLogsSpecs, Std
+
+
+@pytest.fixture
+def config(tmp_path):
+    def make(**options):
+        specs = DefaultLogsSpecs(log_dir=str(tmp_path / "logs"))
+        return LaunchConfig(**{"min_nodes": 1, "max_nodes": 1, "nproc_per_node": 2, "logs_specs": specs, **options})
+
+    return make
+
+
+def test_values_by_global_rank(config):
+    assert elastic_launch(config(), functions.double)(21) == {0: 42, 1: 42}
+
+
+def test_launch_agent(config):
+    assert launch_agent(config(), functions.double, [4]) == {0: 8, 1: 8}
+
+
+def test_a_command(config, tmp_path):
+    logs = DefaultLogsSpecs(log_dir=str(tmp_path), redirects=Std.OUT)
+    assert elastic_launch(config(logs_specs=logs), "echo")("${local_rank}") == {0: None, 1: None}
+    assert sorted(path.read_text() for path in tmp_path.rglob("stdout.log")) == ["0\n", "1\n"]
+
+
+def test_a_failure_is_raised(config):
+    with pytest.raises(ChildFailedError, match="fail FAILED") as raised:
+        elastic_launch(config(max_restarts=0), functions.fail)("the reason")
+    rank, failure = raised.value.get_first_failure()
+    assert rank in {0, 1}
+    assert "ValueError: the reason" in failure.message
+
+
+def test_a_script_gives_the_failure_its_name(config):
+    with pytest.raises(ChildFailedError, match=r"train\.py FAILED"):
+        elastic_launch(config(max_restarts=0), sys.executable)("-u", "train.py", "--flag")
+
+
+def test_one_agent_event_for_a_run(config):
+    for entrypoint, expected in ((functions.nothing, "SUCCEEDED"), (functions.crash, "FAILED")):
+        settings = config(max_restarts=0)
+        with contextlib.suppress(ChildFailedError):
+            elastic_launch(settings, entrypoint)()
+        lines = [
+            json.loads(line) for line in (Path(settings.logs_specs.run_dir) / "events.jsonl").read_text().splitlines()
+        ]
+        ends = [
+            e["metadata"]["state"] for e in lines if e["source"] == "AGENT" and e["metadata"]["duration_ms"] is None
+        ]
+        assert ends == [expected]
+        times = [event["timestamp"] for event in lines]
+        assert times == sorted(times)
+        assert times[0] > 1_700_000_000
+
+
+def test_from_a_thread(config):
+    results = []
+    thread = threading.Thread(target=lambda: results.append(elastic_launch(config(), functions.double)(1)))
+    thread.start()
+    thread.join()
+    assert results == [{0: 2, 1: 2}]
+
+
+def test_inside_a_running_event_loop(config):
+    async def main():
+        return elastic_launch(config(), functions.double)(1)
+
+    assert asyncio.run(main()) == {0: 2, 1: 2}
+
+
+@pytest.mark.parametrize("start_method", ["spawn", "fork", "forkserver"])
+def test_start_methods(config, start_method):
+    assert elastic_launch(config(start_method=start_method), functions.double)(3) == {0: 6, 1: 6}
+
+
+def test_a_run_without_an_id_gets_one(config):
+    found = elastic_launch(config(run_id=""), functions.environment)("TORCHELASTIC_RUN_ID")
+    assert found[0] == found[1]
+    assert len(found[0][0]) == 32
+    assert elastic_launch(config(run_id="mine"), functions.environment)("TORCHELASTIC_RUN_ID")[0] == ["mine"]
+
+
+def test_the_signals_to_handle_are_told_to_the_workers_and_forgotten_afterwards(config):
+    settings = config(signals_to_handle="SIGTERM,SIGUSR1")
+    found = elastic_launch(settings, functions.environment)("TORCHELASTIC_SIGNALS_TO_HANDLE")
+    assert found[0] == ["SIGTERM,SIGUSR1"]
+    assert "TORCHELASTIC_SIGNALS_TO_HANDLE" not in os.environ
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_the_rendezvous_is_shut_down_after_success_and_failure_but_not_after_a_signal(config, monkeypatch):
+    from holdfast.processes import SignalException
+    from holdfast.rendezvous.static import StaticRendezvous
+
+    calls = []
+    monkeypatch.setattr(StaticRendezvous, "shutdown", lambda self: calls.append(self) or True)
+    elastic_launch(config(), "true")()
+    with pytest.raises(ChildFailedError):
+        elastic_launch(config(max_restarts=0), "false")()
+    assert len(calls) == 2
+    timer = threading.Timer(0.3, signal.pthread_kill, (threading.get_ident(), signal.SIGTERM))
+    timer.start()
+    with pytest.raises(SignalException):
+        elastic_launch(config(), "sleep")("1000")
+    timer.join()
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shutdown_timeout": -1}, "--shutdown-timeout '-1'"),
+        ({"signals_to_handle": "SIGNONE"}, "SIGNONE"),
+        ({"rdzv_backend": "nonsense"}, "--rdzv-backend 'nonsense'"),
+        ({"start_method": "thread"}, "'thread' is none of"),
+        ({"nproc_per_node": 0}, "0 workers"),
+        ({"min_nodes": 0}, "at least one"),
+    ],
+)
+def test_bad_input(config, options, message):
+    with pytest.raises(InputError, match=message):
+        elastic_launch(config(**options), functions.nothing)()
+
+
+def test_the_shutdown_timeout_of_the_environment(config, monkeypatch):
+    monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "x")
+    with pytest.raises(InputError, match="TORCH_ELASTIC_SHUTDOWN_TIMEOUT 'x'"):
+        elastic_launch(config(), functions.nothing)()
+
+
+def test_several_jobs_one_after_the_other_on_one_port(config):
+    for _ in range(3):
+        settings = config(rdzv_backend="static", rdzv_endpoint="127.0.0.1:29511", rdzv_configs={"rank": 0})
+        assert elastic_launch(settings, functions.environment)("MASTER_PORT") == {0: ["29511"], 1: ["29511"]}
+
+
+def test_the_configuration_has_torchs_defaults():
+    config = LaunchConfig(1, 2, 3)
+    assert config.rdzv_configs == {"timeout": 900}
+    assert LaunchConfig(1, 1, 1, rdzv_timeout=5).rdzv_configs == {"timeout": 5}
+    assert LaunchConfig(1, 1, 1, rdzv_configs={"timeout": 7}).rdzv_configs == {"timeout": 7}
+    assert LaunchConfig(1, 2, 3) == config
+    assert "nproc_per_node=3" in repr(config)
+
+
+@pytest.mark.torch
+def test_the_configuration_has_torchs_fields():
+    script = (
+        "import dataclasses, json; from torch.distributed.launcher.api import LaunchConfig\n"
+        "print(json.dumps({f.name: getattr(LaunchConfig(1, 2, 3), f.name) for f in dataclasses.fields(LaunchConfig)}"
+        ", default=str))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True, timeout=120
+    )
+    theirs = json.loads(ran.stdout.splitlines()[-1])
+    ours = vars(LaunchConfig(1, 2, 3))
+    # Torch decides on these at once; ours are decided when the job starts.
+    theirs.pop("logs_specs")
+    assert theirs.pop("shutdown_timeout") == 30
+    assert {name: ours[name] for name in theirs} == theirs

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import Category, InputError
+from holdfast.rendezvous import (
+    RendezvousClosedError,
+    RendezvousError,
+    RendezvousHandlerRegistry,
+    RendezvousParameters,
+)
+from holdfast.rendezvous.static import StaticRendezvous
+
+
+def parameters(**config):
+    return RendezvousParameters("mine", "", "run", 1, 1, **config)
+
+
+def test_a_registered_backend_is_made():
+    registry = RendezvousHandlerRegistry()
+    registry.register("mine", StaticRendezvous.alone)
+    assert registry.create_handler(parameters()).get_backend() == "mine"
+    assert registry.names() == ["mine"]
+
+
+def test_a_name_can_be_taken_once():
+    registry = RendezvousHandlerRegistry()
+    registry.register("mine", StaticRendezvous.alone)
+    registry.register("mine", StaticRendezvous.alone)
+    with pytest.raises(ValueError, match="registered already"):
+        registry.register("mine", lambda _: None)
+    with pytest.raises(ValueError, match="name"):
+        registry.register("", StaticRendezvous.alone)
+
+
+def test_a_handler_of_another_name_is_refused():
+    registry = RendezvousHandlerRegistry()
+    registry.register("mine", lambda params: StaticRendezvous("a", 1, 0, 1, params.run_id))
+    with pytest.raises(RuntimeError, match="'static'"):
+        registry.create_handler(parameters())
+
+
+def test_an_installed_backend_is_found(tmp_path, monkeypatch):
+    (tmp_path / "plug_in.py").write_text(
+        "from holdfast.rendezvous.static import StaticRendezvous as S\nmake = S.alone\n"
+    )
+    info = tmp_path / "plug_in-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plug-in\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[torchrun.handlers]\nmine = plug_in:make\nbroken = no_such_module:make\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    registry = RendezvousHandlerRegistry()
+    assert registry.create_handler(parameters()).get_backend() == "mine"
+    with pytest.raises(InputError, match=r"'broken'.*cannot be loaded"):
+        registry.create_handler(RendezvousParameters("broken", "", "run", 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [("1", True), ("False", False), (True, True), ("on", True), (None, None)]
+)
+def test_parameters_as_bool(value, expected):
+    assert parameters(key=value).get_as_bool("key") is expected
+    assert parameters().get_as_bool("key", True) is True
+    with pytest.raises(InputError, match="key=maybe"):
+        parameters(key="maybe").get_as_bool("key")
+
+
+def test_parameters_as_int():
+    assert parameters(key="7").get_as_int("key") == 7
+    assert parameters().get_as_int("key", 3) == 3
+    with pytest.raises(InputError, match="key=x"):
+        parameters(key="x").get_as_int("key")
+
+
+def test_errors_of_a_rendezvous_are_the_infrastructures():
+    assert RendezvousClosedError.category is Category.INFRASTRUCTURE
+    assert issubclass(RendezvousClosedError, RendezvousError)
