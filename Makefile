@@ -13,7 +13,7 @@ help: ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: $(VENV)/.base ## install, and run the main job
-	@$(BIN)/python examples/first_job.py
+	$(BIN)/holdfast run --nproc-per-node 4 --max-restarts 1 --tee 3 examples/first_job.py
 
 test: $(VENV)/.test check ## install, and run every check and every test
 	$(BIN)/python -m pytest $(ARGS)

@@ -1,54 +1,30 @@
-"""A first job: four workers on this machine. In the first attempt one of them crashes, in the second all finish."""
+"""A first job. Every worker trains its part; in the first attempt one of them crashes, in the second all finish.
+
+    holdfast run --nproc-per-node 4 --max-restarts 1 --tee 3 examples/first_job.py
+"""
 
 import os
-import sys
-import tempfile
 import time
 
-from holdfast.errors import ChildFailedError
-from holdfast.processes import DefaultLogsSpecs, Std, start_processes
+from holdfast.errors import record
 
-WORKERS = 4
+STEPS = 4
 
 
-def train(rank: int, attempt: int) -> float:
-    """What one worker does."""
+@record  # lets the launcher show the traceback of a failure, and not only its exit code
+def main() -> None:
+    """What every worker does."""
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    print(f"worker {rank} of {world_size}, attempt {attempt}", flush=True)
     loss = 1.0
-    for step in range(3):
+    for step in range(STEPS):
+        time.sleep(0.1)  # the training
         loss /= 2
-        print(f"step {step}: loss {loss:.3f}", flush=True)
-        if attempt == 0 and rank == 2 and step == 1:
+        if attempt == 0 and rank == 2 and step == 2:
             raise RuntimeError("the cosmic ray that every long job meets")
-        time.sleep(0.1)
-    return loss
-
-
-def run(attempt: int, log_dir: str) -> bool:
-    """Start the workers, wait for them, and say how it went."""
-    print(f"attempt {attempt}: starting {WORKERS} workers")
-    began = time.monotonic()
-    context = start_processes(
-        name="worker",
-        entrypoint=train,
-        args={rank: (rank, attempt) for rank in range(WORKERS)},
-        envs={rank: {"RANK": str(rank), "TORCHELASTIC_RESTART_COUNT": str(attempt)} for rank in range(WORKERS)},
-        logs_specs=DefaultLogsSpecs(log_dir=log_dir, tee=Std.OUT, redirects=Std.ERR),
-        log_line_prefixes={rank: f"  [worker {rank}] " for rank in range(WORKERS)},
-    )
-    result = context.wait()
-    took = time.monotonic() - began
-    if result is None or result.is_failed():
-        failures = result.failures if result else {}
-        stopped = ", ".join(map(str, result.terminated)) if result else ""
-        print(f"attempt {attempt}: failed after {took:.2f} s; worker {stopped} stopped with it\n")
-        print(ChildFailedError("train", failures), "\n")
-        return False
-    print(f"attempt {attempt}: done after {took:.2f} s, final losses {result.return_values}")
-    return True
+    print(f"done, loss {loss}", flush=True)
 
 
 if __name__ == "__main__":
-    logs = tempfile.mkdtemp(prefix="holdfast_demo_")
-    succeeded = run(0, logs) or run(1, logs)
-    print(f"logs of both attempts: {logs}")
-    sys.exit(os.EX_OK if succeeded else 1)
+    main()
