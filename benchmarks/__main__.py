@@ -23,14 +23,17 @@ if TYPE_CHECKING:
 
     from benchmarks.measuring import Measurement
 
-SCENARIOS = ("crash", "value", "tee", "start", "footprint")
+SCENARIOS = ("job", "crash", "value", "tee", "start", "footprint")
 
 _CHANGES_WORKERS = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONDEVMODE", "PYTHONPROFILEIMPORTTIME")
 """Settings of the caller's shell that would make the workers other programs than those described."""
 
 
 def main() -> int:
-    options = _parser().parse_args()
+    parser = _parser()
+    options = parser.parse_args()
+    if unknown := set(options.scenarios) - set(SCENARIOS):
+        parser.error(f"no scenario {', '.join(sorted(unknown))}; there are: {', '.join(SCENARIOS)}")
     if find_spec("torch") is None:
         print("this compares with torch, which is not installed: pip install torch==2.13.0", file=sys.stderr)
         return 2

@@ -35,7 +35,7 @@ _PIDFD = "pidfd wake-up"
 def measure(workplace: Workplace) -> list[Measurement]:
     with Subject(HOLDFAST, "crash", workplace) as holdfast, Subject(TORCH, "crash", workplace) as torch:
         answers = in_turns(
-            8 if workplace.quick else 30,
+            6 if workplace.quick else 30,
             {
                 HOLDFAST: lambda number: _ask(holdfast, number, workplace),
                 TORCH: lambda number: _ask(torch, number, workplace),

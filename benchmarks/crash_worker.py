@@ -13,8 +13,12 @@ from typing import NoReturn
 
 BY_EXIT, BY_SIGNAL = "exit", "SIGKILL"
 
+LIFE_MAX_S = 60
+"""Nobody waits that long for this; whoever started it is gone."""
+
 
 def main(rank: int, size: int, directory: str, delay_s: float, how: str) -> None:
+    signal.alarm(LIFE_MAX_S)
     clock = os.open(os.path.join(directory, str(rank)), os.O_WRONLY | os.O_CREAT)
     # For reading as well, or the first reader would see the end whenever no writer is there yet.
     ready = os.open(os.path.join(directory, "ready"), os.O_RDWR)

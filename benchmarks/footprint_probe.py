@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SLEEP = ("sleep", "1000")
+SLEEP = ("sleep", "60")  # longer than the measurement, and still bounded if this process is killed
 
 
 def main(module: str, nprocs: int, log_dir: str, tee: int) -> None:

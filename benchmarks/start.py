@@ -28,7 +28,7 @@ SETS: dict[str, tuple[int, list[str]]] = {
 
 
 def measure(workplace: Workplace) -> list[Measurement]:
-    rounds = 5 if workplace.quick else 20
+    rounds = 4 if workplace.quick else 20
     with Subject(HOLDFAST, "start", workplace) as holdfast, Subject(TORCH, "start", workplace) as torch:
 
         def contestants(nprocs: int, command: list[str]) -> dict[str, Callable[[int], list[float]]]:

@@ -26,11 +26,12 @@ def rank_environments(nprocs: int) -> dict[int, dict[str, str]]:
 
 
 def main(system: str, scenario: str, fd: str) -> None:
-    """Answer, on the connection `fd`, what the scenario's `subject` returns for the arguments that come, to its end."""
+    """On the connection `fd`, say when all is imported; then answer arguments with what `subject` returns for them."""
     os.set_inheritable(int(fd), False)
     module = import_module(MODULES[system])
     subject = import_module(f"benchmarks.{scenario}").subject
     with Connection(int(fd)) as connection:
+        connection.send("ready")
         while True:
             try:
                 args = connection.recv()

@@ -33,7 +33,7 @@ _NO_SLOWER = Target(1.0, at_most=True, against=TORCH)
 def measure(workplace: Workplace) -> list[Measurement]:
     with Subject(HOLDFAST, "value", workplace) as holdfast, Subject(TORCH, "value", workplace) as torch:
         answers = in_turns(
-            2 if workplace.quick else 9,
+            2 if workplace.quick else 7,
             {
                 HOLDFAST: lambda _: holdfast.ask(workplace.fresh("value"), POLL_PERIOD_S),
                 TORCH: lambda _: torch.ask(workplace.fresh("value"), POLL_PERIOD_S),
@@ -42,25 +42,18 @@ def measure(workplace: Workplace) -> list[Measurement]:
             },
         )
 
-    def samples(what: str, **contestants: str) -> dict[str, Rounds]:
-        return {column: [[answer[what]] for answer in answers[name]] for column, name in contestants.items()}
+    def samples(what: str, torch: str, *others: str) -> dict[str, Rounds]:
+        columns = {HOLDFAST: HOLDFAST, TORCH: torch, **{name: name for name in others}}
+        return {column: [[answer[what]] for answer in answers[name]] for column, name in columns.items()}
 
     size = f"{VALUE_BYTES // 10**6} MB value"
-    limit = {_PICKLE: _PICKLE}
+    in_all = samples("total", TORCH)
+    alone = samples("return", TORCH, _PICKLE)
+    alone_eager = samples("return", _EAGER_TORCH, _PICKLE)
     return [
-        Measurement(f"{size}: start → in hand", "ms", samples("total", holdfast=HOLDFAST, torch=TORCH), [_NO_SLOWER]),
-        Measurement(
-            f"{size}: function's end → in hand",
-            "ms",
-            samples("return", holdfast=HOLDFAST, torch=TORCH, **limit),
-            [_NO_SLOWER],
-        ),
-        Measurement(
-            "… torch polling every ms",
-            "ms",
-            samples("return", holdfast=HOLDFAST, torch=_EAGER_TORCH, **limit),
-            [_NO_SLOWER],
-        ),
+        Measurement(f"{size}: start → in hand", "ms", in_all, [_NO_SLOWER]),
+        Measurement(f"{size}: function's end → in hand", "ms", alone, [_NO_SLOWER]),
+        Measurement(f"{size}: … with torch polling every ms", "ms", alone_eager, [_NO_SLOWER]),
     ]
 
 

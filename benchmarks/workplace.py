@@ -25,7 +25,7 @@ class Workplace:
 
     def __init__(self, *, quick: bool) -> None:
         self.quick = quick
-        self._directory = tempfile.TemporaryDirectory(prefix="holdfast-bench-")
+        self._directory = tempfile.TemporaryDirectory(prefix="holdfast-bench-", ignore_cleanup_errors=True)
 
     def path(self, name: str) -> str:
         return os.path.join(self._directory.name, name)
@@ -71,24 +71,33 @@ class Subject:
 
     def ask(self, *args: object) -> Any:
         """One round: what the scenario's `subject` returns for these."""
+        self._connection.send(args)
+        return self._answer()
+
+    def _answer(self) -> Any:
         try:
-            self._connection.send(args)
             if self._connection.poll(ANSWER_MAX_S):
                 return self._connection.recv()
             problem = f"did not answer within {ANSWER_MAX_S} s"
-        except (EOFError, ConnectionError):
+        except EOFError:
             problem = f"ended, with exit code {self._process.wait()}"
         with open(self._messages, errors="replace") as messages:
             raise BenchmarkError(f"{self._title} {problem}; it wrote:\n{messages.read().strip() or 'nothing'}")
 
     def __enter__(self) -> Self:
+        """Wait for its imports, so that they are not at work when somebody else is measured."""
+        try:
+            self._answer()
+        except BaseException:
+            self.__exit__(BaseException)
+            raise
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
         self._connection.close()
         if kind is not None:
             self._process.kill()
-        self._process.wait()
+        self._process.wait(ANSWER_MAX_S)
 
 
 def script(name: str) -> str:

@@ -1,6 +1,6 @@
 """A first job. Every worker trains its part; in the first attempt one of them crashes, in the second all finish.
 
-    holdfast run --nproc-per-node 4 --max-restarts 1 --tee 3 examples/first_job.py
+holdfast run --nproc-per-node 4 --max-restarts 1 --tee 3 examples/first_job.py
 """
 
 import os

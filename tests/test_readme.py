@@ -18,11 +18,7 @@ def test_the_first_job_of_the_readme(tmp_path):
     (source,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     (tmp_path / "job.py").write_text(source)
     ran = run("job.py", tmp_path)
-    lines = ran.stdout.splitlines()
-    assert ran.returncode == 0, ran.stderr
-    assert sorted(lines[:4]) == [f"[train{rank}]:hello from {rank}" for rank in range(4)]
-    assert lines[4:] == ["{0: 1.0, 1: 0.5, 2: 0.25, 3: 0.125}"]
-    assert len(list((tmp_path / "logs").rglob("stdout.log"))) == 4
+    assert (ran.returncode, ran.stdout) == (0, "{0: 0.0, 1: 0.5, 2: 1.0, 3: 1.5}\n"), ran.stderr
 
 
 def test_the_demo_crashes_once_and_finishes(tmp_path):

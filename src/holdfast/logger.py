@@ -125,7 +125,9 @@ def _set_up() -> None:
                 line = self.format(record)
                 sys.stderr.write(f"{line}\n")
                 sys.stderr.flush()
-            except (OSError, ValueError, TypeError, AttributeError):
+            except Exception as problem:
+                if hasattr(problem, "sigval"):
+                    raise  # a SignalException, which is not about this message
                 self.handleError(record)
 
     root = logging.getLogger(ROOT)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -36,9 +37,21 @@ def test_what_follows_run_is_for_the_job(holdfast, script):
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "['--help', 'run']\n", "")
 
 
-def test_a_reader_that_has_left_is_no_news(tmp_path):
-    """The pipe is closed before the help is written."""
-    code = "import os, sys; r, w = os.pipe(); os.dup2(w, 1); os.close(w); os.close(r); sys.argv[1:] = ['run', '--help']"
-    code += "\nfrom holdfast.cli.command import main; sys.exit(main())"
-    ended = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, timeout=60, check=False)
+@pytest.mark.parametrize("words", [["run", "--help"], ["--help"], ["--version"]])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_left_is_no_news(words, unbuffered):
+    """The reader is gone before the first word, whether that is written at once or when the interpreter ends."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "holdfast", *words],
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(writer)
     assert (ended.returncode, ended.stderr) == (0, b"")

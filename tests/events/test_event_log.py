@@ -87,8 +87,7 @@ import sys
 from holdfast.events import Event, EventLog, EventSource
 log = EventLog(sys.argv[1])
 log.write(Event("ready", EventSource.WORKER))
-sys.stdout.write("ready")
-sys.stdout.close()
+print("ready", flush=True)
 sys.stdin.read()
 for number in range(300):
     log.write(Event(sys.argv[2], EventSource.WORKER, metadata={"number": number, "text": sys.argv[2] * 3000}))
@@ -102,7 +101,7 @@ log.close()
         ]
         try:
             for writer in writers:
-                assert writer.stdout.read() == b"ready"
+                assert writer.stdout.readline() == b"ready\n"
             for writer in writers:
                 writer.stdin.close()  # all at once from here
             assert [writer.wait(DEADLINE_S) for writer in writers] == [0, 0, 0]
@@ -110,6 +109,7 @@ log.close()
             for writer in writers:
                 writer.kill()
                 writer.wait()
+                writer.stdin.close()
                 writer.stdout.close()
         found = [json.loads(line) for line in path.read_text().splitlines()]
         for name in "012":
@@ -306,7 +306,7 @@ class TestTrouble:
         assert told.startswith(f"holdfast: the event log {path!r} failed")
         assert reason in told
 
-    def test_of_the_file_leaves_the_handler_alone(self, capsys):
+    def test_of_the_file_leaves_the_handler_alone(self):
         taken = []
         set_event_handler("mine", taken.append)
         log = EventLog("/dev/full", "mine")

@@ -107,6 +107,11 @@ def make_server(path, log):
 @pytest.fixture
 def nothing_left():
     """The test must leave this process with the descriptors, threads and children it had."""
+    # Threads of earlier tests may still be on their way out: a queue's that was closed, or one that was joined.
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread():
+            thread.join(DEADLINE_S)
+    settle(footprint() | {"threads": threading.active_count()})
     before = footprint()
     yield
     settle(before)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import stat
 import time
@@ -59,6 +60,7 @@ def test_it_neither_blocks_nor_ends(make_pipe, path):
         assert pipe.read() == []
         write(path, b"again\n")
         assert pipe.read() == [b"again"]
+        assert select.select([pipe], [], [], 0) == ([], [], [])
 
 
 def test_a_leftover_pipe_is_replaced(make_pipe, path):

@@ -114,6 +114,15 @@ def test_run_once_takes_in_and_ends(make_server, sleeper, path):
     assert process.wait(DEADLINE_S) == -signal.SIGTERM
 
 
+@pytest.mark.parametrize("expiry", [float("inf"), 1e30])
+def test_any_deadline_can_be_waited_for(make_server, sleeper, path, expiry):
+    server = make_server()
+    send(path, FileTimerRequest(sleeper().pid, "a", expiry, 9))
+    server.run_once()
+    assert time.time() + 80_000 < server.next_deadline() <= time.time() + 86_400
+    assert server.get_expired_timers(1e20) == {}
+
+
 def test_timers_can_be_set_cleared_and_looked_at_directly(make_server, sleeper):
     server = make_server()
     first, second = sleeper(), sleeper()
@@ -157,10 +166,10 @@ GARBAGE = [
     b"nonsense\n",
     b"\x00\xff\xfe\n",
     b'{"version": 1}\n',
-    b'{"version": 1, "pid": "1", "scope_id": "s", "expiration_time": 1, "signal": 9}\n',
-    b'{"version": 1, "pid": 1, "scope_id": "init", "expiration_time": 1, "signal": 9}\n',
-    b'{"version": 1, "pid": %d, "scope_id": "own", "expiration_time": 1, "signal": 9}\n' % os.getpid(),
-    b'{"version": 1, "pid": 0, "scope_id": "group", "expiration_time": 1, "signal": 9}\n',
+    b'{"version": 1, "pid": "1", "scope_id": "s", "expiration_time": 1, "signal": 0}\n',
+    b'{"version": 1, "pid": 1, "scope_id": "init", "expiration_time": 1, "signal": 0}\n',
+    b'{"version": 1, "pid": %d, "scope_id": "own", "expiration_time": 1, "signal": 0}\n' % os.getpid(),
+    b'{"version": 1, "pid": 0, "scope_id": "group", "expiration_time": 1, "signal": 0}\n',
     b"[" * 4000 + b"\n",
     b"x" * 10_000 + b"\n",
 ]
@@ -298,7 +307,7 @@ def test_started_once_only(make_server):
 
 
 def test_the_parameters_are_torchs(path):
-    server = FileTimerServer(path, "job", 0.01, True, None)  # noqa: FBT003 - by position, as torch's agent does
+    server = FileTimerServer(path, "job", 0.01, True, None)  # by position, as torch's agent does
     server.stop()
 
 

@@ -206,16 +206,22 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._end_attempt(death_sig, timeout)
 
     def _end_attempt(self, death_sig: signal.Signals, timeout: float) -> None:
-        if self._watchdog is not None:
-            self._watchdog.stop()
-            self._watchdog = None
-        if self._pcontext is not None:
-            try:
-                self._pcontext.close(death_sig, timeout)
-            except SignalException:
-                # Asked to stop for a second time: whoever asks has no more patience.
-                self._pcontext.close(timeout=0)
-                raise
+        try:
+            if self._pcontext is not None:
+                self._close(self._pcontext, death_sig, timeout)
+        finally:
+            # Not before the workers: one that leaves a timed section on its way out would look for the pipe.
+            if self._watchdog is not None:
+                self._watchdog.stop()
+                self._watchdog = None
+
+    def _close(self, context: PContext, death_sig: signal.Signals, timeout: float) -> None:
+        try:
+            context.close(death_sig, timeout)
+        except SignalException:
+            # Asked to stop for a second time: whoever asks has no more patience.
+            context.close(timeout=0)
+            raise
 
     # Watchdog and health
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from holdfast.cli.exits import BAD_INPUT, exit_code
+from holdfast.cli.exits import BAD_INPUT, exit_code, show
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def main(args: Sequence[str] | None = None) -> int:
     if word in COMMANDS:
         return exit_code(lambda: _function(word)(rest), f"{PROG} {word}")
     if word in ("-h", "--help", "--version"):
-        return exit_code(lambda: print(_version() if word == "--version" else _help()), PROG)
+        return exit_code(lambda: show(_version() if word == "--version" else _help()), PROG)
     problem = f"{word!r} is no command" if word else "a command is missing"
     sys.stderr.write(f"{PROG}: error: {problem}; there is: {', '.join(COMMANDS)} (see {PROG} --help)\n")
     return BAD_INPUT

@@ -26,6 +26,9 @@ DEFAULT_MASTER_PORT = 29500
 INFINITE = float("inf")
 PORT_MAX = (1 << 16) - 1
 NO_RUN_ID = ("", "none")
+NO_SETTINGS = ("self", "backend", "endpoint", "run_id", "min_nodes", "max_nodes", "local_addr")
+"""What a backend's settings cannot be called: these are the parameters that all backends have."""
+
 PREFIX_TEMPLATE_VARIABLE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 
@@ -56,7 +59,8 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., None]
         log_line_prefix_template=os.environ.get(PREFIX_TEMPLATE_VARIABLE),
         local_addr=args.local_addr,
         event_log_handler=args.event_log_handler,
-        numa_options=args.numa_binding,
+        # Without a GPU there is nothing to bind to, and the command says so.
+        numa_options=args.numa_binding if args.numa_binding and accelerators.gpu_count() else None,
         signals_to_handle=args.signals_to_handle,
         duplicate_stdout_filters=args.duplicate_stdout_filters,
         duplicate_stderr_filters=args.duplicate_stderr_filters,
@@ -152,6 +156,8 @@ def _endpoint(args: Namespace) -> str:
         return str(args.rdzv_endpoint)
     if args.master_port == 0:
         raise InputError("--master-port 0: several nodes have to agree on a port, from 1 on")
+    if not args.master_addr:
+        raise InputError("--master-addr '': write the address of node 0")
     is_bare_ipv6 = ":" in args.master_addr and not args.master_addr.startswith("[")
     host = f"[{args.master_addr}]" if is_bare_ipv6 else args.master_addr
     return f"{host}:{args.master_port or DEFAULT_MASTER_PORT}"
@@ -168,6 +174,8 @@ def _rdzv_settings(text: str) -> dict[str, str]:
     for key, _, value in items:
         if not key or not value:
             raise InputError(f"--rdzv-conf {text!r}: write KEY=VALUE pairs with commas between, such as timeout=60")
+        if key in NO_SETTINGS:
+            raise InputError(f"--rdzv-conf {text!r}: {key} is no setting of a backend; it has an option of its own")
     return {key: value for key, _, value in items}
 
 

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from contextlib import suppress
 
@@ -34,6 +33,8 @@ def exit_code(command: Callable[[], object], prog: str) -> int:
     try:
         command()
     except KeyboardInterrupt:
+        import signal  # noqa: PLC0415 - 5 ms that most commands do not need
+
         return _leave(SIGNAL_BASE + signal.SIGINT, f"{prog}: ended by SIGINT")
     except Exception as error:
         verdict = _verdict(error, prog)
@@ -69,8 +70,14 @@ def _leave(code: int, last_words: str) -> int:
     return code
 
 
+def show(text: str) -> None:
+    """Print `text`, unless its reader has left, as in ``holdfast --help | true``."""
+    with suppress(BrokenPipeError):
+        print(text)
+
+
 def _flush_stdout() -> None:
-    """Let a reader that has left, as in ``holdfast run --help | head -1``, be no news to anybody."""
+    """Bring out what was printed, unless its reader has left."""
     try:
         with suppress(AttributeError, ValueError):  # no stdout, or a closed one
             sys.stdout.flush()

@@ -10,9 +10,8 @@ if TYPE_CHECKING:
 def shortcomings(args: Namespace, gpus: int) -> list[str]:
     """What was asked for and cannot be done on a machine with `gpus`. To be said in any case."""
     remarks = []
-    if args.numa_binding is not None:
-        why = "holdfast does not bind workers to CPUs yet" if gpus else "there is no GPU here whose CPUs it could be"
-        remarks.append(f"--numa-binding {args.numa_binding!r}: {why}; the workers run on every CPU")
+    if args.numa_binding is not None and not gpus:
+        remarks.append(f"--numa-binding {args.numa_binding!r}: there is no GPU here to be near to; no worker is bound")
     if args.virtual_local_rank and not gpus:
         remarks.append(
             "--virtual-local-rank: there is no GPU here to be given to a worker; LOCAL_RANK is 0 all the same"

@@ -83,7 +83,7 @@ class PContext:
         if numa_options is not None:
             from holdfast.errors.notice import notice  # noqa: PLC0415 - hardly ever asked for
 
-            notice(f"{name}: workers are not bound to NUMA nodes: the binding follows GPUs, and there are none here")
+            notice(f"{name}: workers are not bound to NUMA nodes; holdfast does not do that yet")
         self.name = name
         self.entrypoint = entrypoint
         self.args = args

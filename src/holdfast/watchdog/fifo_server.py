@@ -12,6 +12,7 @@ from holdfast.watchdog.deadlines import Deadlines
 from holdfast.watchdog.fifo import LINE_MAX_BYTES, RequestPipe
 from holdfast.watchdog.request import parse_request
 from holdfast.watchdog.target import is_running
+from holdfast.watchdog.timers import WAIT_MAX_S
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,9 +38,9 @@ class FileTimerServer:
     - Let an event loop do it: wait for `fileno` to become readable and then `read`; wait for `next_deadline` and then
       `expire`. Nothing here blocks, whatever is written to the pipe.
 
-    A process gets the signal it asked for itself; the one that watches never gets any. `Expiry` says how it is for
-    a person, on stderr, and `log_event` is told for a machine: "watchdog started", "timer expired" with each of the
-    timers, "kill worker process" with the one whose signal was sent, "watchdog stopped".
+    A process gets the signal it asked for itself; the one that watches never gets any. A person is told on stderr,
+    and `log_event` is told "watchdog started", "timer expired" with each of the timers, "kill worker process" with
+    the one whose signal was sent, and "watchdog stopped".
 
     Args:
         file_path: where to make the pipe.
@@ -116,12 +117,14 @@ class FileTimerServer:
                     self._take_in(line)
 
     def next_deadline(self) -> float | None:
-        """The Unix time at which `expire` has something to do, as of now; None if no timer is set.
+        """The Unix time at which to call `expire`, as of now; None if no timer is set.
 
-        Not a monotonic time, because the deadlines are not: wait for the difference to `time.time()`.
+        Not a monotonic time, because the deadlines are not: wait for the difference to `time.time()`. That is a day
+        at most, so any poll can wait for it, whatever the workers ask for.
         """
         with self._lock:
-            return self._deadlines.timers.next_expiry()
+            expiry = self._deadlines.timers.next_expiry()
+        return None if expiry is None else min(expiry, time.time() + WAIT_MAX_S)
 
     def expire(self, now: float | None = None) -> list[Expiry]:
         """Signal the processes that are overdue at the Unix time `now`. Returns what was done to which.

@@ -48,6 +48,7 @@ class TimerServer(ABC):
         self._request_queue = request_queue
         self._max_interval = max_interval
         self._daemon = daemon
+        self._fd: int | None = None
         self._thread: WatchThread | None = None
 
     @abstractmethod
@@ -76,7 +77,8 @@ class TimerServer(ABC):
             raise RuntimeError(f"this {type(self).__name__} is running; stop() it before it is started again")
         from holdfast.watchdog.watching import WatchThread  # noqa: PLC0415 - needed from here on
 
-        self._thread = WatchThread("watchdog", self._step, self._request_queue.fileno(), daemon=self._daemon)
+        self._fd = self._request_queue.fileno()
+        self._thread = WatchThread("watchdog", self._step, self._fd, daemon=self._daemon)
 
     def stop(self) -> None:
         """End the thread. It takes as long as what it is doing, or for a queue without a descriptor `max_interval`."""
@@ -85,16 +87,15 @@ class TimerServer(ABC):
             thread.stop()
 
     def _step(self) -> float | None:
-        has_descriptor = self._request_queue.fileno() is not None
         try:
             # All that is there: a release that came in time must count before anybody is ended.
             size = max(1, self._request_queue.size())
-            requests = self._request_queue.get(size, 0.0 if has_descriptor else self._bounded_wait_s())
+            requests = self._request_queue.get(size, self._bounded_wait_s() if self._fd is None else 0.0)
         except (OSError, ValueError, EOFError) as error:
             notice(f"watchdog: the queue of requests is closed ({error}); timers are no longer watched")
             return None
         self._run_watchdog(requests)
-        return self._wait_s() if has_descriptor else 0.0
+        return 0.0 if self._fd is None else self._wait_s()
 
     def _bounded_wait_s(self) -> float:
         return max(0.0, min(self._wait_s(), self._max_interval))

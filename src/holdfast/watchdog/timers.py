@@ -8,6 +8,9 @@ if TYPE_CHECKING:
 
     from holdfast.watchdog.request import FileTimerRequest
 
+WAIT_MAX_S = 86_400.0
+"""The longest wait for an expiry, even if it is further away: poll takes no more than 24 days."""
+
 
 class Timers:
     """Timers that are set, by process and scope. Times are Unix seconds, as in the requests."""

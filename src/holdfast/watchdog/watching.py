@@ -10,13 +10,11 @@ import threading
 from contextlib import suppress
 
 from holdfast.errors.notice import notice
+from holdfast.watchdog.timers import WAIT_MAX_S
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-WAIT_MAX_S = 86_400.0
-"""The longest wait for a time that will come; poll takes no more than 24 days."""
 
 RETRY_S = 1.0
 """How long to wait after a step that failed."""

@@ -1,0 +1,205 @@
+"""A wrong value is one line that names where it was given, the value and what would be right; the exit code is 2."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holdfast.cli import config_from_args, parse_args, running
+from holdfast.cli.exits import exit_code
+from holdfast.cli.options import GROUPS
+from holdfast.rendezvous import RendezvousParameters, rendezvous_handler_registry
+
+IS_NEW_ENOUGH = "import sys; sys.exit(sys.version_info < (3, 11))"
+OPTIONS = [option for options in GROUPS.values() for option in options]
+
+
+def assert_refused(ended, start):
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.count("\n") == 1
+    assert ended.stderr.startswith(f"holdfast run: error: {start}")
+
+
+@pytest.mark.parametrize(
+    ("options", "start"),
+    [
+        ("--nnodes 0", "--nnodes '0': "),
+        ("--nnodes 3:1", "--nnodes '3:1': "),
+        ("--nnodes x", "--nnodes 'x': "),
+        ("--nnodes 1:2:3", "--nnodes '1:2:3': "),
+        ("--nproc-per-node 0", "--nproc-per-node '0': "),
+        ("--nproc-per-node -1", "--nproc-per-node '-1': "),
+        ("--nproc-per-node many", "--nproc-per-node 'many': "),
+        ("--rdzv-backend nonsense", "--rdzv-backend 'nonsense': "),
+        ("--nnodes 2 --rdzv-endpoint a:b", "--rdzv-endpoint 'a:b': "),
+        ("--rdzv-conf a", "--rdzv-conf 'a': "),
+        ("--event-log-handler nonsense", "--event-log-handler 'nonsense': "),
+        ("--signals-to-handle SIGX", "--signals-to-handle 'SIGX': "),
+        ("--start-method nonsense", "--start-method 'nonsense': "),
+        ("--numa-binding nonsense", "--numa-binding 'nonsense': "),
+        ("--logs-specs nonsense", "--logs-specs 'nonsense': "),
+        ("--log-dir /proc/nowhere", "--log-dir '/proc/nowhere': "),
+        ("--max-restarts -1", "--max-restarts -1: "),
+        ("--max-restarts x", "--max-restarts 'x': "),
+        ("--monitor-interval 0", "--monitor-interval 0: "),
+        ("--shutdown-timeout -1", "--shutdown-timeout -1: "),
+        ("--local-ranks-filter x", "--local-ranks-filter 'x': "),
+        ("-r 4", "--redirects '4': "),
+        ("-t 0:x", "--tee '0:x': "),
+        ("--no-python -m", "--no-python with --module "),
+        ("--master-port 70000", "--master-port 70000: "),
+        ("--node-rank 1", "--node-rank 1: "),
+        ("--nnodes 2 --node-rank -1", "--node-rank -1: "),
+        ("--standalone --nnodes 2", "--nnodes '2': "),
+        ("--nonsense", "unrecognized arguments: --nonsense"),
+    ],
+)
+def test_a_flag(options, start, holdfast, script):
+    assert_refused(holdfast("run", *options.split(), script()), start)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "shown"),
+    [
+        ("PET_STANDALONE", "true", "'true'"),
+        ("PET_MODULE", "", "''"),
+        ("PET_MAX_RESTARTS", "x", "'x'"),
+        ("PET_MAX_RESTARTS", "-1", "-1"),
+        ("PET_NNODES", "x", "'x'"),
+        ("PET_NPROC_PER_NODE", "many", "'many'"),
+        ("PET_RDZV_BACKEND", "nonsense", "'nonsense'"),
+        ("PET_START_METHOD", "nonsense", "'nonsense'"),
+        ("PET_EVENT_LOG_HANDLER", "nonsense", "'nonsense'"),
+        ("PET_SIGNALS_TO_HANDLE", "SIGX", "'SIGX'"),
+        ("PET_REDIRECTS", "4", "'4'"),
+        ("PET_LOG_DIR", "/proc/nowhere", "'/proc/nowhere'"),
+        ("PET_MASTER_PORT", "70000", "70000"),
+        ("PYTHON_EXEC", "/nowhere", "'/nowhere'"),
+    ],
+)
+def test_a_variable(name, text, shown, holdfast, script):
+    assert_refused(holdfast("run", script(), **{name: text}), f"{name}={shown}: ")
+
+
+@pytest.mark.parametrize("word", ["gpu", "xpu"])
+def test_processors_that_are_not_there(word, holdfast, script):
+    assert_refused(
+        holdfast("run", "--nproc-per-node", word, script(), CUDA_VISIBLE_DEVICES="", ZE_AFFINITY_MASK=""),
+        f"--nproc-per-node '{word}': no {word} can be seen on this machine",
+    )
+
+
+def test_a_script(holdfast, tmp_path):
+    assert_refused(holdfast("run"), "the following arguments are required: script")
+    assert_refused(holdfast("run", "nowhere.py"), "script 'nowhere.py': there is no such file")
+    assert_refused(holdfast("run", tmp_path), f"script {str(tmp_path)!r}: a directory without __main__.py")
+    assert_refused(holdfast("run", "--no-python", "nowhere"), "script 'nowhere': there is no such program")
+
+
+@pytest.fixture
+def place():
+    """A directory that every user can enter."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        path = Path(name)
+        path.chmod(0o755)
+        yield path
+
+
+@pytest.mark.root
+def test_what_another_user_may_not_touch(place):
+    """Root may touch everything, so another user runs it, with a Python and a copy of ours that it can get at."""
+    python = shutil.which("python3", path="/usr/bin:/usr/local/bin")
+    if python is None or subprocess.run([python, "-c", IS_NEW_ENOUGH], check=False).returncode:
+        pytest.skip("needs a Python from 3.11 on in /usr/bin")
+    shutil.copytree(Path(running.__file__).parent.parent, place / "holdfast")
+    secret, readable, closed = place / "secret.py", place / "readable.py", place / "closed"
+    secret.touch(0o600)
+    readable.touch(0o644)
+    closed.mkdir(0o755)
+
+    def run(*words):
+        return subprocess.run(
+            [python, "-m", "holdfast", "run", *map(str, words)],
+            env={"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
+            user=65534,
+            cwd=place,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    assert_refused(run(secret), f"script {str(secret)!r}: may not be read by this user")
+    assert_refused(run("--log-dir", closed, readable), f"--log-dir {str(closed)!r}: may not be written to")
+
+
+SPELLINGS = [spelling for option in OPTIONS for spelling in option.spellings]
+VALUES = [
+    *("1", "2", "0", "-1", "-0.5", "nan", "inf", "1e999", "x", "3:1", "1:2", "1:2:3", "0:1", "0:4", "a,b", "0,1"),
+    *("a", "a=1", "backend=1", "self=1", "timeout=x", "rank=x", "host:99999", "[::1]:1", "gpu", "auto", "spawn"),
+    *("c10d", "static", "null", "console", "SIGTERM", "SIGX", "/dev/null", "/proc/x", "train.py", "--x=y", "-h"),
+    *("--", "-", "'", "é", "\udcff", "\x1b[31m"),
+]
+words = st.sampled_from([*SPELLINGS, *VALUES, "", " ", "\n", "9" * 30]) | st.text(
+    st.characters(exclude_characters="\0"), max_size=8
+)
+options = st.tuples(st.sampled_from(SPELLINGS), words)
+
+
+def prepare(command_line):
+    """All that comes before the first worker."""
+    config, _, _ = config_from_args(parse_args(command_line))
+    parameters = RendezvousParameters(
+        config.rdzv_backend,
+        config.rdzv_endpoint,
+        config.run_id,
+        config.min_nodes,
+        config.max_nodes,
+        config.local_addr,
+        **config.rdzv_configs,
+    )
+    rendezvous_handler_registry.create_handler(parameters).shutdown()
+
+
+@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    parts=st.lists(options | st.tuples(words), max_size=5),
+    environment=st.dictionaries(
+        st.sampled_from([f"PET_{option.dest.upper()}" for option in OPTIONS]), st.sampled_from(VALUES), max_size=3
+    ),
+    has_script=st.booleans(),
+)
+def test_no_command_line_ends_in_a_traceback(tmp_path, parts, environment, has_script):
+    """It is a configuration, or help, or one line on stderr and the exit code 2."""
+    script = tmp_path / "script.py"
+    script.touch()
+    command_line = [word for part in parts for word in part] + [str(script)] * has_script
+    err, code = io.StringIO(), None
+    with (
+        mock.patch.dict(os.environ, {**environment, "TMPDIR": str(tmp_path)}),
+        mock.patch.object(sys, "stderr", err),
+        contextlib.redirect_stdout(io.StringIO()) as out,
+        contextlib.chdir(tmp_path),
+    ):
+        try:
+            code = exit_code(lambda: prepare(command_line), "holdfast run")
+        except SystemExit as left:
+            code = left.code
+    if code == 0:
+        assert err.getvalue() == ""
+    else:
+        assert code == 2
+        assert out.getvalue() == ""
+        assert err.getvalue().startswith("holdfast run: error: ")
+        assert len(err.getvalue().splitlines()) == 1

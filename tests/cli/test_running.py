@@ -1,0 +1,230 @@
+"""Jobs from the command line to their end, in real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+
+import pytest
+from liveness import wait_for_end
+from signpost import Signpost
+
+from holdfast.cli import main, parse_args, run
+from holdfast.cli.running import ERROR_VARIABLES
+from holdfast.errors import ChildFailedError, InputError
+from holdfast.errors.error_file import PATH_VARIABLE
+from holdfast.errors.handler import HANDLER_VARIABLE
+
+DEADLINE_S = 120
+
+# In one piece, since the lines of workers would otherwise come in pieces that are mixed.
+SHOW = """
+import os, sys
+sys.stdout.write(f"{os.environ['RANK']} {os.environ['WORLD_SIZE']} {__name__} {sys.argv[1:]}\\n")
+sys.stdout.flush()
+"""
+
+WAIT = """
+import os, signal
+with open(os.environ["POST"], "w") as post:
+    post.write(f"{os.getpid()}\\n")
+while True:
+    signal.pause()
+"""
+
+
+@pytest.fixture
+def post(tmp_path):
+    signpost = Signpost(tmp_path / "signpost")
+    yield signpost
+    signpost.close()
+
+
+@pytest.fixture
+def background(tmp_path):
+    """Starts ``python -m holdfast run``; what still runs is killed when the test ends."""
+    started = []
+
+    def start(*words, **environment):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "holdfast", "run", *map(str, words)],
+            env={**os.environ, "TMPDIR": str(tmp_path), **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+class TestAJobThatGoesWell:
+    def test_it_prints_what_the_program_prints_and_nothing_else(self, holdfast, script):
+        ended = holdfast("run", "--nproc-per-node", 2, script(SHOW), "--lr", "0.1", "-m")
+        assert (ended.returncode, ended.stderr) == (0, "")
+        assert sorted(ended.stdout.splitlines()) == [f"{rank} 2 __main__ ['--lr', '0.1', '-m']" for rank in range(2)]
+
+    def test_a_module(self, holdfast, script, tmp_path):
+        script(SHOW, "package_of_test.py")
+        ended = holdfast("run", "-m", "package_of_test", "x", cwd=tmp_path)
+        assert (ended.returncode, ended.stdout, ended.stderr) == (0, "0 1 __main__ ['x']\n", "")
+
+    def test_a_program(self, holdfast):
+        ended = holdfast("run", "--no-python", "sh", "-c", "echo $RANK $0 ${local_rank}", "zero")
+        assert (ended.returncode, ended.stdout, ended.stderr) == (0, "0 zero 0\n", "")
+
+    @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+    def test_a_script_as_a_function(self, holdfast, script, method):
+        ended = holdfast("run", "--run-path", "--start-method", method, "--nproc-per-node", 2, script(SHOW), "x")
+        assert (ended.returncode, ended.stderr) == (0, "")
+        assert sorted(ended.stdout.splitlines()) == [f"{rank} 2 __main__ ['x']" for rank in range(2)]
+
+    def test_another_interpreter(self, holdfast, script):
+        interpreter = script("#!/bin/sh\necho interpreter $RANK $*\n", "interpreter")
+        os.chmod(interpreter, 0o755)
+        ended = holdfast("run", "train.py", "x", PYTHON_EXEC=interpreter)
+        assert (ended.returncode, ended.stdout, ended.stderr) == (0, "interpreter 0 -u train.py x\n", "")
+
+    def test_variables_are_options(self, holdfast, script, tmp_path):
+        ended = holdfast("run", script(SHOW), PET_NPROC_PER_NODE=2, PET_REDIRECTS="3", PET_LOG_DIR="logs", PET_MODULE=0)
+        assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+        assert len(list((tmp_path / "logs").glob("*/attempt_0/[01]/stdout.log"))) == 2
+
+    def test_several_workers_have_one_thread_each(self, holdfast, script):
+        code = "import os; os.write(1, f'{os.environ.get(\"OMP_NUM_THREADS\")}\\n'.encode())"
+        assert holdfast("run", script(code)).stdout == "None\n"
+        assert holdfast("run", "--nproc-per-node", 2, script(code)).stdout == "1\n1\n"
+        assert holdfast("run", "--nproc-per-node", 2, script(code), OMP_NUM_THREADS=3).stdout == "3\n3\n"
+
+    def test_a_flag_for_gpus_says_that_it_cannot_act(self, holdfast, script):
+        ended = holdfast("run", "--numa-binding", "node", script(SHOW), CUDA_VISIBLE_DEVICES="")
+        assert (ended.returncode, ended.stdout) == (0, "0 1 __main__ []\n")
+        assert ended.stderr.startswith("holdfast: --numa-binding 'node': ")
+        assert ended.stderr.count("\n") == 1
+
+    def test_on_a_terminal_it_is_helpful(self, script, tmp_path):
+        ours, theirs = pty.openpty()
+        try:
+            command = [sys.executable, "-m", "holdfast", "run", "--nproc-per-node", "2", script(SHOW)]
+            subprocess.run(
+                command, env={**os.environ, "TMPDIR": str(tmp_path)}, stderr=theirs, check=True, timeout=DEADLINE_S
+            )
+            os.set_blocking(ours, False)
+            said = os.read(ours, 4096).decode()
+        finally:
+            os.close(theirs)
+            os.close(ours)
+        assert said.startswith("holdfast: OMP_NUM_THREADS is set to 1 for each worker")
+        assert said.count("\n") == 1
+
+
+class TestAJobThatFails:
+    def test_the_exit_code_is_1_whatever_the_workers_was(self, holdfast, script):
+        ended = holdfast("run", "--nproc-per-node", 2, script("import os, sys; sys.exit(17 * int(os.environ['RANK']))"))
+        assert ended.returncode == 1
+        assert "script.py FAILED" in ended.stderr
+        assert "exitcode  : 17" in ended.stderr
+        assert "Traceback" not in ended.stderr
+
+    def test_a_module_that_is_not_there_fails_in_the_worker(self, holdfast):
+        ended = holdfast("run", "-m", "no_such_module_at_all")
+        assert ended.returncode == 1
+        assert "No module named no_such_module_at_all" in ended.stderr
+
+    def test_it_is_started_again_as_often_as_asked(self, holdfast, script):
+        code = "import os, sys; n = os.environ['TORCHELASTIC_RESTART_COUNT']; print(n, flush=True); sys.exit(n != '2')"
+        assert holdfast("run", "--max-restarts", 1, script(code)).returncode == 1
+        ended = holdfast("run", "--max-restarts", 2, script(code))
+        assert (ended.returncode, ended.stdout) == (0, "0\n1\n2\n")
+
+    def test_the_workers_error_file_becomes_ours(self, holdfast, script, tmp_path):
+        code = "from holdfast.errors import record\n@record\ndef main():\n    raise ValueError('boom')\nmain()"
+        ended = holdfast("run", script(code), TORCHELASTIC_ERROR_FILE=tmp_path / "error.json")
+        assert ended.returncode == 1
+        message = json.loads((tmp_path / "error.json").read_text())["message"]
+        assert (message["message"], message["errorCode"]) == ("ValueError: boom", 1)
+
+    def test_the_variables_that_ask_for_it_are_those_of_the_errors_package(self):
+        assert ERROR_VARIABLES == (PATH_VARIABLE, HANDLER_VARIABLE)
+
+    def test_bad_input_is_recorded_too(self, holdfast, script, tmp_path):
+        ended = holdfast("run", "--nnodes", "x", script(), TORCHELASTIC_ERROR_FILE=tmp_path / "error.json")
+        assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+        assert "--nnodes 'x'" in json.loads((tmp_path / "error.json").read_text())["message"]["message"]
+
+
+class TestSignals:
+    @pytest.mark.parametrize("received", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
+    def test_the_exit_code_is_128_and_the_number(self, background, script, post, received):
+        agent = background("--nproc-per-node", 2, script(WAIT), POST=post.path)
+        workers = post.pids(2)
+        agent.send_signal(received)
+        _, err = agent.communicate(timeout=DEADLINE_S)
+        assert agent.returncode == 128 + received
+        assert err.splitlines()[-1] == f"holdfast run: ended by {received.name}"
+        if received != signal.SIGINT:  # of which the workers, being Python, tell themselves
+            assert "Traceback" not in err
+        assert wait_for_end(workers) == []
+
+    def test_one_that_was_asked_for(self, background, script, post):
+        agent = background("--signals-to-handle", "SIGUSR2", script(WAIT), POST=post.path)
+        workers = post.pids(1)
+        agent.send_signal(signal.SIGUSR2)
+        _, err = agent.communicate(timeout=DEADLINE_S)
+        assert (agent.returncode, err.splitlines()[-1]) == (140, "holdfast run: ended by SIGUSR2")
+        assert wait_for_end(workers) == []
+
+
+class TestFromAProgram:
+    def test_it_returns_when_all_went_well(self, script, tmp_path):
+        code = f"open({str(tmp_path / 'ran')!r}, 'w').write('yes')"
+        assert main([script(code)]) is None
+        assert (tmp_path / "ran").read_text() == "yes"
+
+    def test_bad_values_are_raised(self, script):
+        with pytest.raises(InputError, match=r"^--nnodes 'x': "):
+            main(["--nnodes", "x", script()])
+        with pytest.raises(ValueError, match=r"^--rdzv-conf 'a': "):
+            run(parse_args(["--rdzv-conf", "a", script()]))
+
+    def test_a_variable_is_named(self, script, monkeypatch):
+        monkeypatch.setenv("PET_NNODES", "x")
+        with pytest.raises(InputError, match=r"^PET_NNODES='x': "):
+            main([script()])
+
+    def test_a_flags_variable_that_is_no_number_is_raised(self, script, monkeypatch):
+        monkeypatch.setenv("PET_STANDALONE", "true")
+        with pytest.raises(InputError, match=r"^PET_STANDALONE='true': "):
+            main([script()])
+
+    def test_what_cannot_be_read_leaves_as_argparse_does(self, capsys):
+        with pytest.raises(SystemExit) as left:
+            main(["--max-restarts", "x", "y"])
+        assert left.value.code == 2
+        assert capsys.readouterr().err.startswith("holdfast run: error: --max-restarts 'x': ")
+
+    def test_failed_workers_are_raised(self, script):
+        with pytest.raises(ChildFailedError) as raised:
+            main([script("import sys; sys.exit(3)")])
+        assert raised.value.get_first_failure()[1].exitcode == 3
+
+    def test_without_arguments_it_is_a_command(self, script, monkeypatch, capfd):
+        monkeypatch.setattr(sys, "argv", ["holdfast run", script("import sys; sys.exit(3)")])
+        with pytest.raises(SystemExit) as left:
+            main()
+        assert left.value.code == 1
+        monkeypatch.setattr(sys, "argv", ["holdfast run", "--nnodes", "x", "y"])
+        with pytest.raises(SystemExit) as left:
+            main()
+        assert left.value.code == 2
+        assert capfd.readouterr().err.splitlines()[-1].startswith("holdfast run: error: --nnodes 'x': ")
+        monkeypatch.setattr(sys, "argv", ["holdfast run", script("")])
+        assert main() is None

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from holdfast.cli import parse_args, run_script_path
+from holdfast.cli.worker_command import worker_command
+from holdfast.errors import InputError
+
+
+def command(*words):
+    return worker_command(parse_args(words))
+
+
+def refused(*words):
+    with pytest.raises(InputError) as raised:
+        command(*words)
+    return str(raised.value)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+class TestWhatIsRun:
+    def test_a_script(self, script):
+        path = script()
+        assert command(path, "--lr", "1") == (sys.executable, ["-u", path, "--lr", "1"])
+
+    def test_a_module(self):
+        """Whether it can be found is for the worker to say: to look for it would be to import its package here."""
+        assert command("-m", "package.train", "-x") == (sys.executable, ["-u", "-m", "package.train", "-x"])
+
+    def test_a_program(self):
+        assert command("--no-python", "sh", "-c", "true") == ("sh", ["-c", "true"])
+
+    def test_a_function_in_place_of_a_program(self, script):
+        path = script()
+        assert command("--run-path", "--no-python", path, "a") == (run_script_path, [path, "a"])
+
+    def test_another_interpreter(self, monkeypatch):
+        monkeypatch.setenv("PYTHON_EXEC", "/bin/sh")
+        assert command("only there.py") == ("/bin/sh", ["-u", "only there.py"])
+
+    @pytest.mark.parametrize("name", ["-", "train_${local_rank}.py"])
+    def test_what_cannot_be_judged_from_here(self, name):
+        assert command(name) == (sys.executable, ["-u", name])
+
+    def test_a_directory_with_a_main_program(self, here):
+        (here / "app").mkdir()
+        (here / "app" / "__main__.py").touch()
+        assert command("app") == (sys.executable, ["-u", "app"])
+
+
+class TestRefusals:
+    def test_a_missing_script(self, here):
+        assert refused("nowhere.py") == f"script 'nowhere.py': there is no such file (from {here})"
+        assert refused("--run-path", "nowhere.py") == f"script 'nowhere.py': there is no such file (from {here})"
+
+    def test_a_directory(self, here):
+        (here / "app").mkdir()
+        assert refused("app").startswith("script 'app': a directory without __main__.py in it")
+
+    def test_a_script_that_cannot_be_read(self, script, monkeypatch):
+        monkeypatch.setattr(os, "access", lambda _path, mode: mode != os.R_OK)
+        path = script()
+        assert refused(path) == f"script {path!r}: may not be read by this user"
+
+    def test_a_module_without_python(self):
+        assert refused("--no-python", "-m", "package") == (
+            "--no-python with --module 'package': a module needs Python; leave one of the two out"
+        )
+
+    def test_a_missing_program(self, here, script):
+        script(name="program")
+        assert refused("--no-python", "program").startswith("script 'program': there is no such program (in the")
+        assert refused("--no-python", "./nothing") == f"script './nothing': there is no such program (from {here})"
+
+    def test_a_program_that_is_none(self, here, script):
+        script(name="program")
+        assert refused("--no-python", "./program").startswith("script './program': ./program may not be executed")
+        assert refused("--no-python", str(here)).endswith(f"there is no such program (from {here})")
+
+    def test_a_missing_interpreter(self, monkeypatch, script):
+        monkeypatch.setenv("PYTHON_EXEC", "/nowhere/python")
+        assert refused(script()).startswith("PYTHON_EXEC='/nowhere/python': there is no such program")
+
+
+def test_a_script_in_this_interpreter_sees_what_it_would_otherwise(script, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["before"])
+    path = script("import sys; print(__name__, __file__, sys.argv)")
+    run_script_path(path, "a", "b")
+    assert capsys.readouterr().out == f"__main__ {path} {[path, 'a', 'b']}\n"
