@@ -14,8 +14,12 @@ import holdfast
 
 PUBLIC = {
     "holdfast.agent": """
-        ElasticAgent HealthCheckServer LocalElasticAgent RunResult SimpleElasticAgent Worker WorkerGroup WorkerSpec WorkerState
-        create_healthcheck_server
+        ElasticAgent HealthCheckServer LocalElasticAgent RunResult SimpleElasticAgent Worker WorkerGroup WorkerSpec
+        WorkerState create_healthcheck_server
+    """,
+    "holdfast.cli": """
+        check_env config_from_args determine_local_world_size env get_args_parser main parse_args parse_min_max_nnodes
+        run run_script_path
     """,
     "holdfast.errors": """
         Category ChildFailedError ErrorHandler HoldfastError InfrastructureError InputError PlatformError ProcessFailure

@@ -2,7 +2,7 @@
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from holdfast import agent, errors, events, launcher, metrics, processes, rendezvous, watchdog
+    from holdfast import agent, cli, errors, events, launcher, metrics, processes, rendezvous, watchdog
 else:
     from holdfast._lazy import exports
 
@@ -10,6 +10,7 @@ else:
         __name__,
         {
             "agent": (),
+            "cli": (),
             "errors": (),
             "events": (),
             "launcher": (),
@@ -25,6 +26,7 @@ __version__ = "0.1.0"
 __all__ = [
     "__version__",
     "agent",
+    "cli",
     "errors",
     "events",
     "launcher",

@@ -138,8 +138,10 @@ def test_the_rendezvous_is_shut_down_after_success_and_failure_but_not_after_a_s
     ],
 )
 def test_bad_input(config, options, message):
+    before = dict(os.environ)
     with pytest.raises(InputError, match=message):
         elastic_launch(config(**options), functions.nothing)()
+    assert dict(os.environ) == before
 
 
 def test_the_shutdown_timeout_of_the_environment(config, monkeypatch):

@@ -6,7 +6,7 @@ import os
 
 from holdfast.logger import get_logger
 from holdfast.processes.context import SHUTDOWN_TIMEOUT_S
-from holdfast.processes.interruption import SIGNALS_VARIABLE, SignalException, handlers
+from holdfast.processes.interruption import SIGNALS_VARIABLE, SignalException, handlers, signals_to_handle
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def launch_agent(
         SignalException: this process was asked to stop, and has stopped its workers.
         InputError: the configuration cannot be run.
     """
+    signals_to_handle(config.signals_to_handle)  # raises what is wrong with it before anything is changed
     run_id = config.run_id or os.urandom(16).hex()
     previous_signals = os.environ.get(SIGNALS_VARIABLE)
     os.environ[SIGNALS_VARIABLE] = config.signals_to_handle
