@@ -33,7 +33,7 @@ _NO_SLOWER = Target(1.0, at_most=True, against=TORCH)
 def measure(workplace: Workplace) -> list[Measurement]:
     with Subject(HOLDFAST, "value", workplace) as holdfast, Subject(TORCH, "value", workplace) as torch:
         answers = in_turns(
-            2 if workplace.quick else 7,
+            2 if workplace.quick else 5,
             {
                 HOLDFAST: lambda _: holdfast.ask(workplace.fresh("value"), POLL_PERIOD_S),
                 TORCH: lambda _: torch.ask(workplace.fresh("value"), POLL_PERIOD_S),

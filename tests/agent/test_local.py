@@ -103,9 +103,9 @@ def test_restarts_are_used_up(python_agent):
 
 
 def test_a_newcomer_restarts_the_workers_without_using_the_budget(python_agent, rdzv, post):
-    waiting = [0, 0, 1]
+    newcomers = []  # one comes once the first worker runs
     rdzv.needs_polling = True
-    rdzv.num_nodes_waiting = lambda: waiting.pop(0) if waiting else 0
+    rdzv.num_nodes_waiting = lambda: len(newcomers) and newcomers.pop()
     agent = python_agent(
         f"import sys, os; sys.path.insert(0, {os.path.dirname(functions.__file__)!r}); import functions, signpost\n"
         f"first = not os.path.exists({post.path + '.second'!r})\n"
@@ -114,8 +114,10 @@ def test_a_newcomer_restarts_the_workers_without_using_the_budget(python_agent, 
         local_world_size=1,
         monitor_interval=0.01,
     )
-    threading.Thread(target=post.line).start()
+    watcher = threading.Thread(target=lambda: (post.line(), newcomers.append(1)))
+    watcher.start()
     result = agent.run()
+    watcher.join()
     assert result.state is WorkerState.SUCCEEDED
     assert agent._remaining_restarts == 0
     assert states(agent, "AGENT").count("START") == 2

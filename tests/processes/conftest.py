@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import sys
 import threading
 from multiprocessing import resource_tracker
@@ -61,6 +62,9 @@ def image(request):
     yield request.param
     done.set()
     thread.join()
+    # Joined, it may still be on its way out of the kernel, and would count as a thread of the next test.
+    while os.path.exists(f"/proc/self/task/{thread.native_id}"):
+        os.sched_yield()
 
 
 @pytest.fixture

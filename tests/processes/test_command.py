@@ -170,7 +170,7 @@ def test_a_missing_rank_is_named(logs, args, envs, message):
 
 
 def test_hundreds_of_processes(start):
-    result = start("sh", [("-c", f"exit {rank % 2 * 0}") for rank in range(300)]).wait()
+    result = start("sh", [("-c", "exit 0") for _ in range(300)]).wait()
     assert len(result.return_values) == 300
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import time
 
 import functions
 import pytest
@@ -33,7 +35,7 @@ tell({post!r}, "parent")
 @pytest.fixture
 def start_parent(post):
     """Starts a program that starts a set whose workers have families; returns it and all their processes."""
-    programs = []
+    programs, families = [], []
 
     def start(how, method="fork", *, threads=False, pidfd=True, then="context.wait()"):
         source = PARENT.format(
@@ -48,12 +50,16 @@ def start_parent(post):
         program = subprocess.Popen([sys.executable, "-c", source], stdin=subprocess.PIPE)
         programs.append(program)
         lines = post.lines(5)  # two workers, two relatives, and the parent
+        families.extend(int(line) for line in lines if line != "parent")
         return program, [int(line) for line in lines if line != "parent"]
 
     yield start
     for program in programs:
         program.kill()
         program.communicate()
+    for pid in families:  # what a test that fails, or ends the keeper itself, has left
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("how", FAMILIES)
@@ -108,7 +114,7 @@ def test_after_the_parent_was_killed_nothing_is_alive(start_parent, how, method)
 @pytest.mark.parametrize(("threads", "pidfd"), [(True, True), (False, False), (True, False)])
 def test_however_the_keeper_learns_of_the_death(start_parent, how, threads, pidfd):
     """In a fresh interpreter; and without pidfds, from the end of the command pipe."""
-    parent, pids = start_parent(how, "fork", threads=threads, pidfd=pidfd)
+    parent, pids = start_parent(how, "spawn", threads=threads, pidfd=pidfd)
     parent.kill()
     assert wait_for_end(pids) == []
 
@@ -120,14 +126,15 @@ def test_after_the_parent_left_without_closing_nothing_is_alive(start_parent, th
     assert wait_for_end(pids) == []
 
 
-def test_parent_and_keeper_killed_together(start_parent, post):
-    """The kernel ends the workers of a dead keeper."""
-    parent, _ = start_parent("child")
-    workers = [pid for pid in _ if status(pid, "PPid") != "1" and os.getsid(pid) == pid]
+def test_parent_and_keeper_killed_together(start_parent):
+    """The kernel ends the workers of a dead keeper; the parent, stopped, cannot be the one that does."""
+    parent, pids = start_parent("child")
+    workers = [pid for pid in pids if os.getsid(pid) == pid]
     keeper = int(status(workers[0], "PPid"))
+    os.kill(parent.pid, signal.SIGSTOP)
     os.kill(keeper, signal.SIGKILL)
-    parent.kill()
     assert wait_for_end([keeper, *workers]) == []
+    parent.kill()
 
 
 def test_a_stopped_worker_ends_with_its_parent(start_parent):
@@ -180,12 +187,9 @@ def test_orphans_are_reaped_while_the_set_runs(start, post):
     context = start(sys.executable, [("-c", script)])
     (worker,) = post.pids(1)
     keeper = status(worker, "PPid")
-    # Its exits are announced one by one; the worker's line came after the last of them was forked.
-    pending = _other_children(keeper, worker)
-    assert wait_for_end(pending) == []
-    for _ in range(1000):
-        if not _other_children(keeper, worker):
-            break
+    # The worker's line came after the last of them was forked; they have ended, or are about to.
+    deadline = time.monotonic() + 60
+    while _other_children(keeper, worker) and time.monotonic() < deadline:
         os.sched_yield()
     assert _other_children(keeper, worker) == []
     context.close()
@@ -194,3 +198,27 @@ def test_orphans_are_reaped_while_the_set_runs(start, post):
 def _other_children(parent, but):
     with open(f"/proc/{parent}/task/{parent}/children") as file:
         return [pid for pid in map(int, file.read().split()) if pid != but]
+
+
+def reporting(post):
+    """A command for a shell: a program that tells which signal it got."""
+    path = os.path.dirname(functions.__file__)
+    script = f"import sys; sys.path.insert(0, '{path}'); import functions; functions.report_signal('{post.path}')"
+    return f'{sys.executable} -c "{script}"'
+
+
+def test_the_group_of_a_worker_gets_the_signal_with_it(start, post):
+    """A child of a worker can end in its own way, as the worker itself can."""
+    context = start("sh", [("-c", f"{reporting(post)} & wait; wait")])
+    assert post.line().startswith("ready")
+    context.close()
+    assert post.line().startswith("SIGTERM")
+
+
+def test_what_outlives_the_workers_gets_the_signal_and_a_grace(start, post):
+    """A leftover in a session of its own handles SIGTERM, which comes when its worker is gone."""
+    context = start("sh", [("-c", f"setsid {reporting(post)} & exec sleep 1000")])
+    ready = post.line()
+    context.close()
+    assert post.line().startswith("SIGTERM")
+    assert not exists(int(ready.split()[1]))

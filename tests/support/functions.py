@@ -149,6 +149,33 @@ def parent_is_alive():
     return parent is not None and parent.is_alive(), parent.pid
 
 
+def write_shared(name):
+    from multiprocessing import shared_memory
+
+    memory = shared_memory.SharedMemory(name)
+    memory.buf[:5] = b"hello"
+    memory.close()
+
+
+def tell_interrupt(post):
+    try:
+        wait_for_signal(post)
+    except KeyboardInterrupt:
+        tell(post, "KeyboardInterrupt")
+
+
+def nested(value):
+    from holdfast.processes import DefaultLogsSpecs, SignalException, start_processes
+
+    specs = DefaultLogsSpecs(log_dir="/dev/null")
+    with start_processes("inner", "sleep", {0: ("1000",)}, {0: {}}, specs):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except SignalException:
+            return value, True
+    return value, False
+
+
 def start_family(post, how):
     """Leave descendants of some kind behind; each says its identifier. Then wait for a signal."""
     script = f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); import functions; functions."

@@ -15,7 +15,8 @@ from holdfast.agent.uninterruptible import UninterruptibleWatch, timeout_from_en
 from holdfast.logger import get_logger
 from holdfast.metrics import prof
 from holdfast.processes.context import SHUTDOWN_TIMEOUT_S
-from holdfast.processes.interruption import SignalException, SignalWakeUp, handlers
+from holdfast.processes.interruption import SignalException, SignalWakeUp, Uninterrupted, handlers
+from holdfast.processes.keeper import poll_ms
 from holdfast.processes.starting import start_processes
 
 TYPE_CHECKING = False
@@ -151,12 +152,11 @@ class LocalElasticAgent(SimpleElasticAgent):
             waits_s.append(worker_group.spec.monitor_interval)
         if self._stuck_watch is not None:
             waits_s.append(self._stuck_watch.interval_s)
-        with SignalWakeUp() as signals:
+        with Uninterrupted(), SignalWakeUp() as signals:
             if signals.fd is not None:
                 poll.register(signals.fd, select.POLLIN)
-            # Upwards: a wait that ends just short of its deadline would only be repeated.
-            poll.poll(int(min(waits_s) * 1000) + 1 if waits_s else None)
-            signals.drain()
+            handlers.raise_pending(sections=1)
+            poll.poll(poll_ms(min(waits_s)) if waits_s else None)
 
     @prof
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:

@@ -15,7 +15,7 @@ from holdfast.agent.state import Step, WorkerState, after
 from holdfast.logger import get_logger
 from holdfast.metrics import prof, put_metric
 from holdfast.processes.context import SHUTDOWN_TIMEOUT_S
-from holdfast.processes.interruption import SignalException, SignalWakeUp
+from holdfast.processes.interruption import SignalException, SignalWakeUp, Uninterrupted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class SimpleElasticAgent(ElasticAgent):
 
     def _wait_for_change(self, worker_group: WorkerGroup) -> None:
         """Wait until `_monitor_workers` may have something new to say. Signals interrupt it."""
-        with SignalWakeUp() as signals:
+        with Uninterrupted(), SignalWakeUp() as signals:
             fds = [] if signals.fd is None else [signals.fd]
             select.select(fds, [], [], worker_group.spec.monitor_interval)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
-from holdfast.processes.context import PContext
+from holdfast.processes.context import PContext, check_text
 from holdfast.processes.keeper import Launch
 
 
@@ -17,8 +15,8 @@ class SubprocessContext(PContext):
         return [
             Launch(
                 rank,
-                [self.entrypoint, *map(str, args)],
-                {**os.environ, **self.envs[rank]},
+                [check_text(f"{self.name}: rank {rank}", str(argument)) for argument in (self.entrypoint, *args)],
+                self._environment(rank),
                 self.logs.stdouts[rank],
                 self.logs.stderrs[rank],
             )

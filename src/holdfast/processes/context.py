@@ -7,7 +7,9 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 
+from holdfast.errors.notice import notice
 from holdfast.processes.interruption import SignalException, SignalWakeUp, Uninterrupted, handlers
 from holdfast.processes.kept import KeptProcesses
 
@@ -81,14 +83,12 @@ class PContext:
     ) -> None:
         check_ranks(name, args=args, envs=envs)
         if numa_options is not None:
-            from holdfast.errors.notice import notice  # noqa: PLC0415 - hardly ever asked for
-
             notice(f"{name}: workers are not bound to NUMA nodes; holdfast does not do that yet")
         self.name = name
         self.entrypoint = entrypoint
         self.args = args
         self.nprocs = len(args)
-        self.shutdown_timeout = shutdown_timeout
+        self.shutdown_timeout = _check_seconds("shutdown_timeout", shutdown_timeout)
         self.envs = {rank: dict(env) for rank, env in envs.items()}
         self.logs = logs_specs.reify(self.envs)
         self._log_line_prefixes = log_line_prefixes
@@ -98,7 +98,8 @@ class PContext:
         self._kept: KeptProcesses | None = None
         self._stopped_at = float("inf")
         self._result: RunProcsResult | None = None
-        self._finishing = _thread.allocate_lock()
+        self._finishing = _thread.RLock()
+        self._owner_pid = os.getpid()
 
     # What a kind of process brings
 
@@ -112,6 +113,14 @@ class PContext:
 
     def _release(self) -> None:
         """Free what the set held; its processes are gone."""
+
+    def _environment(self, rank: int) -> dict[str, str]:
+        """All of the environment of a process."""
+        for name, value in self.envs[rank].items():
+            check_text(f"{self.name}: rank {rank}: environment variable {name!r}", value)
+            if not name or "=" in check_text(f"{self.name}: rank {rank}: environment", name):
+                raise _input_error(f"{self.name}: rank {rank}: an environment variable cannot be called {name!r}")
+        return {**os.environ, **self.envs[rank]}
 
     # Starting
 
@@ -145,6 +154,7 @@ class PContext:
         except SignalException:
             with Uninterrupted():
                 self.close(timeout=0)
+            raise
 
     def _start_tails(self) -> None:
         """Not before the processes are forked: tails have threads."""
@@ -182,16 +192,20 @@ class PContext:
     def wait(self, timeout: float = -1, period: float = 1) -> RunProcsResult | None:
         """Wait for the set to end: all exited with 0, or one failed, and then the others were stopped.
 
-        Returns None when `timeout` seconds pass first; a negative one never does, and 0 is a single look.
-        `period` is accepted and means nothing: the wait is for the kernel's word.
+        Returns None when `timeout` seconds pass first, also while the others are being stopped; a negative one never
+        does, and 0 is a single look. `period` is accepted and means nothing: the wait is for the kernel's word.
         """
         del period
         if self._result is None:
             if self._kept is None:
                 raise ValueError(f"{self.name} was not started")
-            self._wait_until(self._is_over, None if timeout < 0 else time.monotonic() + timeout)
+            deadline = None if timeout < 0 else time.monotonic() + _check_seconds("timeout", timeout)
+            self._wait_until(self._is_over, deadline)
             if self._is_over():
-                self.close()
+                if not self._is_stopping():
+                    self._stop(signal.SIGTERM, self.shutdown_timeout)
+                self._finish_when_gone(deadline)
+        handlers.tidy()
         return self._result
 
     def _is_over(self) -> bool:
@@ -201,7 +215,7 @@ class PContext:
 
     def _wait_until(self, is_true: Callable[[], bool], deadline: float | None = None) -> None:
         assert self._kept is not None
-        with SignalWakeUp() as signals:
+        with Uninterrupted(), SignalWakeUp() as signals:
             self._kept.wait_until(is_true, deadline, signals)
 
     # Stopping
@@ -212,31 +226,47 @@ class PContext:
         When it returns, no process of the set is alive or a zombie; one that the kernel cannot end is named on
         stderr. Interrupted by a signal, it can be called again, with less patience. Closing again does nothing.
         """
-        if self._result is not None:
-            return
+        grace_s = self.shutdown_timeout if timeout is None else _check_seconds("timeout", timeout)
+        if self._result is None and os.getpid() == self._owner_pid:  # a forked process has a copy, but not the set
+            self._stop(death_sig or signal.SIGTERM, grace_s)
+            self._finish_when_gone(None)
+
+    def _is_stopping(self) -> bool:
+        return self._stopped_at < float("inf")
+
+    def _stop(self, death_sig: int, grace_s: float) -> None:
+        if self._kept is not None:
+            self._stopped_at = min(self._stopped_at, time.time())
+            self._kept.stop(death_sig, grace_s)
+
+    def _finish_when_gone(self, deadline: float | None) -> None:
         kept = self._kept
         if kept is not None:
-            self._stopped_at = min(self._stopped_at, time.time())
-            kept.stop(death_sig or signal.SIGTERM, self.shutdown_timeout if timeout is None else timeout)
-            self._wait_until(lambda: kept.is_gone or bool(kept.stuck))
-        with Uninterrupted(), self._finishing:
+            self._wait_until(lambda: kept.is_gone or kept.stuck is not None, deadline)
+            if not kept.is_gone and kept.stuck is None:
+                return
+        with self._finishing:
             if self._result is None:  # another thread may have closed it meanwhile
                 self._finish()
 
     def _finish(self) -> None:
+        # A console that nobody reads may hold these up, and then a signal must be able to end it.
         for tail in self._tails:
             tail.stop()
-        for log in self._filtered_logs:
-            log.close()
-        self._result = self._collect()
-        if self._kept is not None:
-            self._kept.close()
-        self._release()
-        handlers.uninstall()
-        if self._kept is not None and self._kept.stuck:
-            from holdfast.errors.notice import notice  # noqa: PLC0415 - hardly ever the case
-
-            pids = ", ".join(map(str, self._kept.stuck))
+        with Uninterrupted():
+            try:
+                for log in self._filtered_logs:
+                    with suppress(OSError):  # a full disk; the workers' own logs are not concerned
+                        log.close()
+                result = self._collect()
+            finally:
+                if self._kept is not None:
+                    self._kept.close()
+                self._release()
+                handlers.uninstall()
+            self._result = result
+        if self._kept is not None and self._kept.stuck is not None:
+            pids = ", ".join(map(str, self._kept.stuck)) or "some processes"
             notice(f"{self.name}: SIGKILL has not ended {pids}: stuck in the kernel, or of another user")
 
     def _collect(self) -> RunProcsResult:
@@ -297,12 +327,33 @@ def check_ranks(name: str, **mappings: Mapping[int, Any]) -> None:
                     f"{what} has no rank {rank}; {nprocs} processes need the ranks 0 to {nprocs - 1}, it has {others}"
                 )
     if problem:
-        from holdfast.errors import InputError  # noqa: PLC0415 - only on the way out
+        from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
 
         class RanksError(InputError, RuntimeError):
             """Also a RuntimeError, which is what callers of torch's function expect."""
 
         raise RanksError(f"{name}: {problem}")
+
+
+def check_text(what: str, text: object) -> str:
+    """`text`, if a program can be given it."""
+    if not isinstance(text, str):
+        raise _input_error(f"{what}: {text!r} is not a str")
+    if "\0" in text:
+        raise _input_error(f"{what}: {text!r} holds a zero byte, which no program can be given")
+    return text
+
+
+def _check_seconds(what: str, seconds: float) -> float:
+    if not seconds >= 0:  # also for what is not a number
+        raise _input_error(f"{what}={seconds!r}: it takes a number of seconds, 0 or more")
+    return seconds
+
+
+def _input_error(message: str) -> Exception:
+    from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+
+    return InputError(message)
 
 
 def _containing_one_of(texts: list[str]) -> Callable[[str], bool]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import signal
 import sys
 from multiprocessing import context as mp_context
 from multiprocessing import popen_spawn_posix, reduction, resource_tracker, spawn
@@ -77,20 +76,15 @@ class MultiprocessContext(PContext):
         else:
             pickled, fds = _pickled(process)
             self._fds.append(pickled)
+            # One for all, as in multiprocessing: a tracker of the worker's own would unlink what others still use.
+            tracker = resource_tracker.getfd()
+            assert tracker is not None
+            fds.append(tracker)
             if self.start_method == "forkserver":
-                program = PickledCall(pickled)
+                program = PickledCall(pickled, tracker)
             else:
-                tracker = _resource_tracker_fd()
                 program = spawn.get_command_line(pipe_handle=pickled, tracker_fd=tracker)
-                fds += [] if tracker is None else [tracker]
-        return Launch(
-            rank,
-            program,
-            {**os.environ, **self.envs[rank]},
-            self.logs.stdouts[rank],
-            self.logs.stderrs[rank],
-            fds,
-        )
+        return Launch(rank, program, self._environment(rank), self.logs.stdouts[rank], self.logs.stderrs[rank], fds)
 
     def _return_value(self, rank: int) -> Any:
         with open(self._values[rank], "rb", closefd=False) as file:
@@ -125,8 +119,6 @@ class _FunctionProcess(BaseProcess):
 
     def run_in_fork(self, agents_end: int) -> int:
         os.close(agents_end)
-        if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
         # The parent may have replaced these, a notebook for one; a redirect means the descriptors.
         sys.stdout = _stream_on(sys.stdout, 1)
         sys.stderr = _stream_on(sys.stderr, 2)
@@ -175,23 +167,22 @@ def _pickled(process: _FunctionProcess) -> tuple[int, list[int]]:
     mp_context.set_spawning_popen(spawning)  # type: ignore[arg-type]
     try:
         reduction.dump(spawn.get_preparation_data(process.name), file)
-        reduction.dump(process, file)
-    except Exception as error:
-        error.add_note("a function and its arguments are pickled to start it; start_method='fork' does without")
-        raise
+        try:
+            reduction.dump(process, file)
+        except Exception as error:
+            error.add_note("a function and its arguments are pickled to start it; start_method='fork' does without")
+            raise
     finally:
         mp_context.set_spawning_popen(None)
     pickled = os.memfd_create(process.name)
-    with open(pickled, "wb", closefd=False) as target:
-        target.write(file.getbuffer())
-    os.lseek(pickled, 0, os.SEEK_SET)
+    try:
+        with open(pickled, "wb", closefd=False) as target:
+            target.write(file.getbuffer())
+        os.lseek(pickled, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(pickled)
+        raise
     return pickled, [pickled, process._value, process._lifeline, *spawning.fds]  # noqa: SLF001 - a class of this module
-
-
-def _resource_tracker_fd() -> int | None:
-    """Of the tracker that runs already; one that does not has nothing that a child could share."""
-    fd: int | None = resource_tracker._resource_tracker._fd  # type: ignore[attr-defined]  # noqa: SLF001
-    return fd
 
 
 def _stream_on(stream: Any, fd: int) -> Any:

@@ -10,7 +10,10 @@ from __future__ import annotations
 import _thread
 import os
 import signal
+import sys
 from contextlib import suppress
+
+from holdfast.processes.standard_streams import open_missing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,51 +61,94 @@ class _Handlers:
         self.previous: dict[int, Any] = {}
         self.critical_sections = 0
         self.pending: list[int] = []
+        self.wakeup: tuple[int, int] | None = None
 
     def install(self) -> None:
+        """Count one more set. A signal that comes meanwhile is kept for the end of the next critical section."""
         wanted = signals_to_handle()
         self.users += 1
-        if self.previous:
+        if not _is_main_thread():
             return
+        self.critical_sections += 1
         try:
+            self.main_thread = _thread.get_ident()
+            if self.wakeup is None:
+                open_missing()
+                self.wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
             for signum in wanted:
-                self.previous[signum] = signal.signal(signum, self._handle)
-        except ValueError:
-            return  # not the main thread, the one reason for a ValueError here
-        self.main_thread = _thread.get_ident()
+                if signal.getsignal(signum) != self._handle:
+                    self.previous[signum] = signal.signal(signum, self._handle)
+        finally:
+            self.critical_sections -= 1
 
     def uninstall(self) -> None:
         self.users -= 1
         if self.users == 0:
             self._put_back()
 
+    def tidy(self) -> None:
+        """Put back what the last set left, if it was closed by a thread that could not."""
+        if self.users == 0 and self.main_thread == _thread.get_ident():
+            self._put_back()
+
+    def forget(self) -> None:
+        """In a forked process, where none of the sets is ours."""
+        self.users = self.critical_sections = 0
+        self.pending.clear()
+        self._close_wakeup()
+
+    def raise_pending(self, sections: int = 0) -> None:
+        """Raise for a signal that came in a critical section, at a point where nothing is half done.
+
+        `sections` are those around the caller that know of this point; with more of them, the signal waits on.
+        """
+        if self.pending and self.critical_sections <= sections:
+            signum = self.pending[0]
+            self.pending.clear()
+            _interrupt(signum)
+
     def _put_back(self) -> None:
-        try:
-            while self.previous:
-                signum, handler = next(iter(self.previous.items()))
+        """The handlers that stood before, but for those that somebody has replaced since."""
+        if not _is_main_thread():
+            return  # `_handle` does it when a signal comes, and `install` copes
+        while self.previous:
+            signum, handler = self.previous.popitem()
+            if signal.getsignal(signum) == self._handle:
                 # None: it was installed by something other than Python, which is out of reach.
                 signal.signal(signum, signal.SIG_DFL if handler is None else handler)
-                del self.previous[signum]
-        except ValueError:
-            pass  # closed by another thread: `_handle` does it when a signal comes
-        else:
-            self.main_thread = None
+        self.main_thread = None
+        self._close_wakeup()
+
+    def _close_wakeup(self) -> None:
+        if self.wakeup is not None:
+            for fd in self.wakeup:
+                os.close(fd)
+            self.wakeup = None
 
     def _handle(self, signum: int, _frame: FrameType | None) -> None:
         if self.users == 0:
             self._put_back()
+            if signal.getsignal(signum) == self._handle:
+                signal.signal(signum, signal.SIG_DFL)
             os.kill(os.getpid(), signum)
         elif self.critical_sections:
             self.pending.append(signum)
         else:
-            self.interrupt(signum)
+            _interrupt(signum)
 
-    def interrupt(self, signum: int) -> None:
-        received = signal.Signals(signum)
-        raise SignalException(f"process {os.getpid()} got the signal {received.name}", sigval=received)
+
+def _is_main_thread() -> bool:
+    threading = sys.modules.get("threading")  # without it there are no others
+    return threading is None or threading.current_thread() is threading.main_thread()
+
+
+def _interrupt(signum: int) -> None:
+    received = signal.Signals(signum)
+    raise SignalException(f"process {os.getpid()} got the signal {received.name}", sigval=received)
 
 
 handlers = _Handlers()
+os.register_at_fork(after_in_child=handlers.forget)
 
 
 class Uninterrupted:
@@ -116,14 +162,12 @@ class Uninterrupted:
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         if self._counts:
             handlers.critical_sections -= 1
-            if not handlers.critical_sections and handlers.pending and error_type is None:
-                signum = handlers.pending[0]
-                handlers.pending.clear()
-                handlers.interrupt(signum)
+            if error_type is None:
+                handlers.raise_pending()
 
 
 class SignalWakeUp:
-    """A descriptor that is readable when a signal came, for waits in the main thread.
+    """A descriptor that is readable when a signal came, for waits in the main thread. To be used in a critical section.
 
     Without it a signal that comes between the last instruction of Python and the system call would be handled only
     when the wait ends. Whoever else listens for signals in this process is told as well.
@@ -131,17 +175,15 @@ class SignalWakeUp:
 
     def __enter__(self) -> Self:
         self.fd: int | None = None
-        if handlers.main_thread == _thread.get_ident():
-            self.fd, self._write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-            self._others = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
+        if handlers.wakeup is not None and handlers.main_thread == _thread.get_ident():
+            self.fd, write_end = handlers.wakeup
+            self._others = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self.fd is not None:
             signal.set_wakeup_fd(self._others, warn_on_full_buffer=False)
             self.drain()
-            os.close(self.fd)
-            os.close(self._write_end)
 
     def drain(self) -> None:
         """Take note of the signals that came; their handlers run by themselves."""

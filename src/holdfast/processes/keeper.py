@@ -56,6 +56,9 @@ KILL_WAIT_S = 10.0
 PROGRAM_NOT_STARTED = 127
 """The exit code of a worker that could not become its program, as a shell has it."""
 
+POLL_MAX_S = 86_400.0
+"""The longest that one system call waits; a longer wait is several. Any deadline may be given, also infinity."""
+
 _FAULTS = frozenset(
     (
         signal.SIGSEGV,
@@ -99,14 +102,19 @@ class Launch:
 
 
 class PickledCall:
-    """A program that is a pickled function in a descriptor, in the form that multiprocessing gives to its children."""
+    """A program that is a pickled function in a descriptor, in the form that multiprocessing gives to its children.
 
-    def __init__(self, fd: int) -> None:
+    `tracker` is the descriptor of the resource tracker that it shares with its parent.
+    """
+
+    def __init__(self, fd: int, tracker: int) -> None:
         self.fd = fd
+        self.tracker = tracker
 
     def __call__(self) -> int:
-        from multiprocessing import spawn  # noqa: PLC0415 - only for functions
+        from multiprocessing import resource_tracker, spawn  # noqa: PLC0415 - only for functions
 
+        resource_tracker._resource_tracker._fd = self.tracker  # type: ignore[attr-defined]  # noqa: SLF001 - as spawn_main does
         code: int = spawn._main(self.fd, None)  # type: ignore[arg-type]  # noqa: SLF001 - what its fork server calls
         return code
 
@@ -145,8 +153,8 @@ def keep(launches: Sequence[Launch], commands: int, reports: int, agent_pid: int
         _Keeper(launches, commands, reports, agent_pid, signals).run()
         code = 0
     except BaseException:  # noqa: BLE001 - whatever happens, this process must not return into its caller's frames
-        sys.excepthook(*sys.exc_info())
         _end_children()
+        sys.excepthook(*sys.exc_info())
     finally:
         os._exit(code)
 
@@ -166,7 +174,10 @@ class _Keeper:
         self._killing = False
         self._deadline: float | None = None
         self._signalled: set[int] = set()
+        self._untold = b""
+        self._name = _comm()
 
+        os.set_blocking(reports, False)
         _leave_the_agents_terminal()
         if all(launch.fds is not None for launch in launches):
             # A keeper that runs on in a copy of the agent must not hold the agent's sockets and files open.
@@ -193,6 +204,7 @@ class _Keeper:
                     self._handlers[fd]()
             if self._deadline is not None and time.monotonic() >= self._deadline:
                 self._deadline_passed()
+        os.set_blocking(self._reports, True)
         self._tell("gone")
 
     def _on_readable(self, fd: int, handler: Callable[[], None]) -> None:
@@ -204,10 +216,7 @@ class _Keeper:
         self._poll.unregister(fd)
 
     def _wait_ms(self) -> int | None:
-        if self._deadline is None:
-            return None
-        # Upwards: a wait that ends just short of its deadline would only be repeated.
-        return max(0, int((self._deadline - time.monotonic()) * 1000) + 1)
+        return None if self._deadline is None else poll_ms(self._deadline - time.monotonic())
 
     # Starting
 
@@ -257,6 +266,7 @@ class _Keeper:
             self._signals.restore()
             if callable(program):
                 self._let_go(starting)
+                _set_comm(self._name)
                 code = _call(program, launch.env)
             else:
                 os.execvpe(program[0], list(program), launch.env)  # noqa: S606 - no shell is the point
@@ -264,6 +274,7 @@ class _Keeper:
             # Of a command, the name as it was given says more than the last place where it was looked for.
             is_log = error.filename in (launch.stdout, launch.stderr)
             path = error.filename if is_log or callable(program) else program[0]
+            os.set_blocking(self._reports, True)
             self._tell(f"error {launch.rank} {error.errno} {path}")
         except BaseException:  # noqa: BLE001 - a worker must not go on as a second keeper
             sys.excepthook(*sys.exc_info())
@@ -369,8 +380,22 @@ class _Keeper:
             self._kill()
 
     def _tell(self, line: str) -> None:
-        with suppress(BrokenPipeError):  # the agent is gone; its pidfd or its command pipe says so as well
-            os.write(self._reports, os.fsencode(line.replace("\n", "?")) + b"\n")
+        """Report to the agent. One that does not listen must not hold us up: what it cannot take yet is kept."""
+        self._untold += os.fsencode(line.replace("\n", "?")) + b"\n"
+        self._tell_what_is_kept()
+
+    def _tell_what_is_kept(self) -> None:
+        try:
+            while self._untold:
+                self._untold = self._untold[os.write(self._reports, self._untold) :]
+        except BlockingIOError:
+            self._handlers[self._reports] = self._tell_what_is_kept
+            self._poll.register(self._reports, select.POLLOUT)
+            return
+        except BrokenPipeError:
+            self._untold = b""  # the agent is gone; its pidfd or its command pipe says so as well
+        if self._reports in self._handlers:
+            self._forget(self._reports)
 
 
 def _keep_only(fds: Collection[int]) -> None:
@@ -386,6 +411,8 @@ def _keep_only(fds: Collection[int]) -> None:
 def _call(program: Callable[[], int], env: Mapping[str, str]) -> int:
     os.environ.clear()
     os.environ.update(env)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # as in every Python program
     try:
         return program()
     except BaseException:  # noqa: BLE001 - what runs the function handles its errors; this is the rest
@@ -404,13 +431,28 @@ def _signal_group(leader: int, signum: int) -> None:
             pass  # all of the group changed their user; in the end `stuck` names it
 
 
+def poll_ms(wait_s: float) -> int:
+    """A wait for `poll`. Upwards: one that ends just short of its deadline would only be repeated."""
+    return int(min(max(wait_s, 0.0), POLL_MAX_S) * 1000) + 1
+
+
 def _leave_the_agents_terminal() -> None:
     os.setsid()
+    _set_comm("holdfast-keeper")
+
+
+def _comm() -> str:
+    """The name that ps shows for this process."""
     try:
-        with open("/proc/self/comm", "w") as name:
-            name.write("holdfast-keeper")
+        with open("/proc/self/comm") as file:
+            return file.read().strip()
     except OSError:
-        pass  # a name in ps is a courtesy
+        return ""
+
+
+def _set_comm(name: str) -> None:
+    with suppress(OSError), open("/proc/self/comm", "w") as file:  # a courtesy
+        file.write(name)
 
 
 def _ignore_signals() -> None:
@@ -441,9 +483,19 @@ def _children() -> list[int]:
     me = os.getpid()
     try:
         with open(f"/proc/{me}/task/{me}/children") as file:
-            return [int(pid) for pid in file.read().split()]
+            pids = [int(pid) for pid in file.read().split()]
     except FileNotFoundError:
-        return [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and _parent_of(pid) == me]
+        pids = [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and _parent_of(pid) == me]
+    return [pid for pid in pids if _is_child(pid)]
+
+
+def _is_child(pid: int) -> bool:
+    """Asked of the kernel: /proc may be that of another pid namespace, where the numbers are other processes'."""
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _parent_of(pid: str) -> int | None:

@@ -15,8 +15,9 @@ import sys
 import time
 from contextlib import suppress
 
-from holdfast.processes.interruption import Uninterrupted
-from holdfast.processes.keeper import Launch, PickledCall, SignalSetup, keep
+from holdfast.processes.interruption import Uninterrupted, handlers
+from holdfast.processes.keeper import Launch, PickledCall, SignalSetup, keep, poll_ms
+from holdfast.processes.standard_streams import open_missing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,16 +52,22 @@ class KeptProcesses:
         self.is_started = False
         self.is_gone = False
         self.keeper_died = False
-        self.stuck: tuple[int, ...] = ()
+        self.stuck: tuple[int, ...] | None = None
         self._stopping = False
         self._report = b""
         self._users = 0
         self._closed = False
-        self._lock = _thread.allocate_lock()
+        # Reentrant: a handler of the user's may close the set while the same thread is in here.
+        self._lock = _thread.RLock()
 
-        _open_standard_streams()
+        open_missing()
         commands, self._commands = os.pipe()
-        self._reports, reports = os.pipe()
+        try:
+            self._reports, reports = os.pipe()
+        except OSError:
+            os.close(commands)
+            os.close(self._commands)
+            raise
         os.set_blocking(self._reports, False)
         try:
             start = _fresh if _wants_fresh(launches) else _copy
@@ -81,11 +88,15 @@ class KeptProcesses:
         """Ask for the end of the set; said again, the nearer deadline holds. Returns at once."""
         with self._lock:
             if not self.is_gone:
+                with suppress(ProcessLookupError):
+                    os.kill(self.keeper_pid, signal.SIGCONT)  # somebody may have stopped it; it is our child, unreaped
                 with suppress(BrokenPipeError):  # the keeper has ended, and nothing is left to stop
                     os.write(self._commands, b"stop %d %f\n" % (signum, grace_s))
 
     def wait_until(self, is_true: Callable[[], bool], deadline: float | None, signals: SignalWakeUp) -> None:
-        """Wait until `is_true` of this set, or the monotonic `deadline`; `signals` lets handlers run meanwhile."""
+        """Wait until `is_true` of this set, or the monotonic `deadline`. Called in a critical section: `signals` ends
+        the system call, and there is one place where a signal raises.
+        """
         with self._lock:
             self._users += 1
         try:
@@ -98,9 +109,9 @@ class KeptProcesses:
                 wait_s = None if deadline is None else deadline - time.monotonic()
                 if is_true() or self.is_gone or (wait_s is not None and wait_s <= 0):
                     return
-                for fd, _ in poll.poll(None if wait_s is None else int(wait_s * 1000) + 1):
-                    if fd == signals.fd:
-                        signals.drain()
+                handlers.raise_pending(sections=1)
+                poll.poll(None if wait_s is None else poll_ms(wait_s))
+                signals.drain()
         finally:
             with self._lock:
                 self._users -= 1
@@ -190,19 +201,11 @@ def _has_threads() -> bool:
         return threading.active_count() > 1
 
 
-def _open_standard_streams() -> None:
-    """A process may have closed them; then our pipes must not take their numbers, which workers give a meaning."""
-    for fd in range(3):
-        try:
-            os.fstat(fd)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
-
-
 def _copy(launches: Sequence[Launch], commands: int, reports: int, agents_ends: Sequence[int]) -> int:
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None and not stream.closed:
-            stream.flush()  # or the copies would write it again
+        # Or the copies would write it again. It may be any object of the user's, or None.
+        with suppress(AttributeError, ValueError, OSError):
+            stream.flush()
     agent_pid = os.getpid()
     signals = SignalSetup.block_all()
     try:
@@ -239,7 +242,8 @@ def _fresh(launches: Sequence[Launch], commands: int, reports: int, _agents_ends
 
 
 def _plain(launch: Launch) -> tuple[object, ...]:
-    program = launch.program.fd if isinstance(launch.program, PickledCall) else launch.program
+    call = launch.program
+    program = (call.fd, call.tracker) if isinstance(call, PickledCall) else list(call)  # type: ignore[arg-type]
     return (launch.rank, program, dict(launch.env), launch.stdout, launch.stderr, launch.fds)
 
 
@@ -265,7 +269,7 @@ def main() -> NoReturn:
     with open(int(sys.argv[2]), "rb") as file:
         plain_launches, commands, reports, agent_pid, (blocked, ignored) = marshal.load(file)  # noqa: S302 - from our parent
     launches = [
-        Launch(rank, PickledCall(program) if isinstance(program, int) else program, *rest)
+        Launch(rank, PickledCall(*program) if isinstance(program, tuple) else program, *rest)
         for rank, program, *rest in plain_launches
     ]
     keep(launches, commands, reports, agent_pid, SignalSetup(blocked, ignored))
