@@ -429,6 +429,37 @@ def test_tee_goes_to_the_stdout_of_the_moment(start, logs, capsys):
     assert capsys.readouterr().out == "[set0]:hello\n"
 
 
+def test_a_console_that_nobody_reads_does_not_make_the_program_deaf(tmp_path):
+    """The first signal stops the workers, the second ends the wait for the console."""
+    script = f"""
+import os, sys
+from holdfast.processes import DefaultLogsSpecs, SignalException, Std, start_processes
+specs = DefaultLogsSpecs(log_dir={str(tmp_path)!r}, tee=Std.OUT)
+context = start_processes("set", "sh", {{0: ("-c", "seq 100000")}}, {{0: {{}}}}, specs)
+try:
+    print("waiting", file=sys.stderr, flush=True)
+    context.wait()
+except SignalException:
+    print("interrupted", context.pids()[0], file=sys.stderr, flush=True)
+context.close()
+os._exit(len(context.wait().failures))
+"""
+    program = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert program.stderr.readline() == b"waiting\n"
+        (log,) = tmp_path.rglob("stdout.log")
+        deadline = time.monotonic() + 60
+        while not log.read_text().endswith("100000\n") and time.monotonic() < deadline:
+            os.sched_yield()
+        assert program.poll() is None
+        program.terminate()
+        assert program.stderr.readline().startswith(b"interrupted")
+        assert program.wait(60) == 0
+    finally:
+        program.kill()
+        program.communicate()
+
+
 def test_numa_options_are_accepted_and_said_to_do_nothing(start, capfd):
     start("true", [()], numa_options=object()).wait()
     assert "NUMA" in capfd.readouterr().err

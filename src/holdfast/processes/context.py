@@ -95,6 +95,7 @@ class PContext:
         self._filters = (duplicate_stdout_filters, duplicate_stderr_filters)
         self._tails: list[TailLog] = []
         self._filtered_logs: list[TextIO] = []
+        self._console_patience_s: float | None = None
         self._kept: KeptProcesses | None = None
         self._stopped_at = float("inf")
         self._result: RunProcsResult | None = None
@@ -250,9 +251,13 @@ class PContext:
                 self._finish()
 
     def _finish(self) -> None:
-        # A console that nobody reads may hold these up, and then a signal must be able to end it.
+        # A console that nobody reads holds these up. A signal ends that, and then there is no patience left.
         for tail in self._tails:
-            tail.stop()
+            try:
+                tail.stop(self._console_patience_s)
+            except SignalException:
+                self._console_patience_s = 0.0
+                raise
         with Uninterrupted():
             try:
                 for log in self._filtered_logs:

@@ -87,17 +87,19 @@ class TailLog:
             self._thread.start()
         return self
 
-    def stop(self) -> None:
+    def stop(self, patience_s: float | None = None) -> None:
         """Show all that has been written by now, the last line too if it has no end, and be done.
 
-        Returns when nothing is left of the thread and of what it had open.
+        Returns when nothing is left of the thread and of what it had open. A stream that takes nothing holds it up, for
+        `patience_s` at most where that is given; then the thread is left to itself.
         """
         self._stopping = True
         if self._changes is not None and self._thread is not None:
             self._changes.interrupt()
-            self._thread.join()
-            changes, self._changes = self._changes, None
-            changes.close()
+            self._thread.join(patience_s)
+            if not self._thread.is_alive():
+                changes, self._changes = self._changes, None
+                changes.close()
 
     def stopped(self) -> bool:
         """Whether `stop` was called."""
