@@ -22,7 +22,7 @@ check: $(VENV)/.check ## style, types, layers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-logo
+	$(BIN)/lint-imports --no-logo --no-cache
 
 format: $(VENV)/.check ## put the source into its one format
 	$(BIN)/ruff format

@@ -222,7 +222,7 @@ class TestLogs:
         assert refused("--log-dir", str(tmp_path)).startswith(f"--log-dir {str(tmp_path)!r}: may not be written to")
 
     def test_an_unknown_implementation(self, refused):
-        assert refused("--logs-specs", "nonsense").startswith("--logs-specs 'nonsense': no logs specs named 'nonsense'")
+        assert refused("--logs-specs", "nonsense").startswith("--logs-specs 'nonsense': there is none of that name")
 
 
 class TestNumbersAndNames:
@@ -248,7 +248,7 @@ class TestNumbersAndNames:
         ("options", "start"),
         [
             (["--rdzv-backend", "nonsense"], "--rdzv-backend 'nonsense': there is no such backend; there are: "),
-            (["--event-log-handler", "nonsense"], "--event-log-handler 'nonsense': there is no such handler"),
+            (["--event-log-handler", "nonsense"], "--event-log-handler 'nonsense': there is none of that name"),
             (["--signals-to-handle", "SIGTERM,SIGX"], "--signals-to-handle 'SIGTERM,SIGX': 'SIGX' is no signal"),
             (["--signals-to-handle", "SIGKILL"], "--signals-to-handle 'SIGKILL': 'SIGKILL' cannot be handled"),
         ],

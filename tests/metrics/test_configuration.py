@@ -113,12 +113,14 @@ class TestInstalled:
             ("made_number", "is a int, which has no emit()"),
             ("failing", "no connection"),
             ("absent", "No module named 'no_such_module'"),
-            ("nonsense", "there is no such handler; there are absent, class, console, failing"),
+            ("nonsense", "there is none of that name; there are absent, class, console, failing"),
         ],
     )
     def test_one_that_cannot_be_used_is_an_input_error(self, run_python, plugins, name, reason):
         error = run_python(INITIALIZE.replace("NAME", name), module_path=plugins).stderr.splitlines()[-1]
-        assert error.startswith(f"holdfast.errors.tree.InputError: metric handler {name!r}")
+        assert error.startswith(
+            f"holdfast.errors.tree.InputError: metric handler (of metrics_cfg or HOLDFAST_METRIC_HANDLER) {name!r}"
+        )
         assert reason in error
 
     def test_the_error_says_where_the_name_may_come_from(self, monkeypatch):

@@ -325,11 +325,12 @@ def test_specs_are_found_by_name_in_both_groups(plugins):
 
 def test_an_unknown_name_lists_what_there_is(plugins):
     with pytest.raises(
-        InputError, match=r"no logs specs named 'nope'; there are: both, broken, default, ours, theirs "
+        InputError,
+        match=r"--logs-specs 'nope': there is none of that name; there are both, broken, default, ours, theirs ",
     ):
         find_logs_specs("nope")
 
 
 def test_specs_that_cannot_be_loaded_say_why(plugins):
-    with pytest.raises(InputError, match=r"logs specs 'broken' .*cannot be loaded: ModuleNotFoundError"):
+    with pytest.raises(InputError, match=r"--logs-specs 'broken' .*cannot be loaded: ModuleNotFoundError"):
         find_logs_specs("broken")

@@ -219,10 +219,7 @@ def _check_backend(backend: str) -> None:
 
 
 def _logs_specs(args: Namespace) -> LogsSpecs:
-    try:
-        specs = find_logs_specs(args.logs_specs)
-    except InputError as error:
-        raise InputError(f"--logs-specs {args.logs_specs!r}: {error}") from error
+    specs = find_logs_specs(args.logs_specs)
     streams = {"redirects": _streams("redirects", args.redirects), "tee": _streams("tee", args.tee)}
     ranks = _local_ranks(args.local_ranks_filter)
     try:

@@ -14,7 +14,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import logging
     from collections.abc import Callable
-    from importlib.metadata import EntryPoint
 
     from holdfast.events.records import AnyEvent
 
@@ -92,24 +91,12 @@ def set_event_handler(name: str, handler: EventHandler | logging.Handler) -> Non
 
 
 def _installed(name: str) -> EventHandler:
-    from importlib.metadata import entry_points  # noqa: PLC0415 - 39 ms that only a plug-in's user pays
+    from holdfast.plugins import load_plugin  # noqa: PLC0415 - not for the built-in ones
 
-    found = {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
-    if name not in found:
-        there = ", ".join(sorted({*BUILT_IN, *_handlers, *found}))
-        raise InputError(
-            f"--event-log-handler {name!r}: there is no such handler; there are {there} "
-            f"(others are entry points of {ENTRY_POINT_GROUP})"
-        )
-    return _as_function(name, _loaded(name, found[name]))
+    def make(loaded: object) -> EventHandler:
+        return _as_function(name, loaded() if isinstance(loaded, type) else loaded)
 
-
-def _loaded(name: str, entry: EntryPoint) -> object:
-    try:
-        loaded = entry.load()
-        return loaded() if isinstance(loaded, type) else loaded
-    except Exception as error:
-        raise InputError(f"--event-log-handler {name!r} ({entry.value}) cannot be loaded: {error!r}") from error
+    return load_plugin("--event-log-handler", name, [ENTRY_POINT_GROUP], {*BUILT_IN, *_handlers}, make)
 
 
 def _as_function(name: str, handler: object) -> EventHandler:

@@ -9,6 +9,8 @@ from holdfast.metrics.streams import configure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from holdfast.metrics.handlers import MetricHandler
 
 HANDLER_VARIABLE = "HOLDFAST_METRIC_HANDLER"
@@ -55,25 +57,16 @@ def _handler(name: str) -> MetricHandler:
 
 
 def _installed(name: str) -> MetricHandler:
-    from importlib.metadata import entry_points  # noqa: PLC0415 - 39 ms that only a plug-in's user pays
+    from holdfast.plugins import load_plugin  # noqa: PLC0415 - not for the built-in ones
 
-    found = {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
-    if name not in found:
-        there = ", ".join(sorted({*BUILT_IN, *found}))
-        raise InputError(
-            f"metric handler {name!r} (of metrics_cfg or {HANDLER_VARIABLE}): there is no such handler; "
-            f"there are {there} (others are entry points of {ENTRY_POINT_GROUP})"
-        )
-    try:
-        loaded = found[name].load()
+    def make(loaded: Any) -> MetricHandler:
         handler: MetricHandler = loaded if _is_handler(loaded) else loaded()
-    except Exception as error:
-        raise InputError(f"metric handler {name!r} ({found[name].value}) cannot be loaded: {error!r}") from error
-    if not _is_handler(handler):
-        raise InputError(
-            f"metric handler {name!r} ({found[name].value}) is a {type(handler).__name__}, which has no emit()"
-        )
-    return handler
+        if not _is_handler(handler):
+            raise InputError(f"it is a {type(handler).__name__}, which has no emit()")
+        return handler
+
+    what = f"metric handler (of metrics_cfg or {HANDLER_VARIABLE})"
+    return load_plugin(what, name, [ENTRY_POINT_GROUP], BUILT_IN, make)
 
 
 def _is_handler(thing: object) -> bool:

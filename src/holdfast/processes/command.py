@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.processes.context import PContext, check_text
-from holdfast.processes.keeper import Launch
+from holdfast.processes.launch import Launch
 
 
 class SubprocessContext(PContext):

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from typing import Any, Self, TextIO
 
     from holdfast.errors import ProcessFailure
-    from holdfast.processes.keeper import Launch
     from holdfast.processes.kept import Exit
+    from holdfast.processes.launch import Launch
     from holdfast.processes.logs import LogsSpecs
     from holdfast.processes.tail import TailLog
 
@@ -225,12 +225,17 @@ class PContext:
         """End the set: `death_sig` (SIGTERM) to all at once, and SIGKILL after `timeout` seconds to what is left.
 
         When it returns, no process of the set is alive or a zombie; one that the kernel cannot end is named on
-        stderr. Interrupted by a signal, it can be called again, with less patience. Closing again does nothing.
+        stderr. Interrupted by a signal, it can be called again, with less patience, and then does not wait for a
+        console that takes no more lines. Closing again does nothing.
         """
         grace_s = self.shutdown_timeout if timeout is None else _check_seconds("timeout", timeout)
         if self._result is None and os.getpid() == self._owner_pid:  # a forked process has a copy, but not the set
-            self._stop(death_sig or signal.SIGTERM, grace_s)
-            self._finish_when_gone(None)
+            try:
+                self._stop(death_sig or signal.SIGTERM, grace_s)
+                self._finish_when_gone(None)
+            except SignalException:
+                self._console_patience_s = 0.0
+                raise
 
     def _is_stopping(self) -> bool:
         return self._stopped_at < float("inf")
@@ -251,13 +256,9 @@ class PContext:
                 self._finish()
 
     def _finish(self) -> None:
-        # A console that nobody reads holds these up. A signal ends that, and then there is no patience left.
+        # A console that nobody reads holds these up, until a signal interrupts a close.
         for tail in self._tails:
-            try:
-                tail.stop(self._console_patience_s)
-            except SignalException:
-                self._console_patience_s = 0.0
-                raise
+            tail.stop(self._console_patience_s)
         with Uninterrupted():
             try:
                 for log in self._filtered_logs:

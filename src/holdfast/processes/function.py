@@ -17,7 +17,7 @@ from multiprocessing import popen_spawn_posix, reduction, resource_tracker, spaw
 from multiprocessing.process import BaseProcess
 
 from holdfast.processes.context import PContext
-from holdfast.processes.keeper import Launch, PickledCall
+from holdfast.processes.launch import Launch, PickledCall
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -39,12 +39,18 @@ import sys
 import time
 from contextlib import suppress
 
+from holdfast.processes.children import children, end_children, signal_group
+from holdfast.processes.launch import call
 from holdfast.processes.prctl import adopt_orphans, die_with_parent
+from holdfast.processes.signal_setup import ignore_signals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from typing import NoReturn
+
+    from holdfast.processes.launch import Launch
+    from holdfast.processes.signal_setup import SignalSetup
 
 LEFTOVER_GRACE_S = 1.0
 """What outlives the workers has this long after the stop signal. Python's resource tracker, for one, ignores SIGTERM
@@ -59,92 +65,6 @@ PROGRAM_NOT_STARTED = 127
 POLL_MAX_S = 86_400.0
 """The longest that one system call waits; a longer wait is several. Any deadline may be given, also infinity."""
 
-_FAULTS = frozenset(
-    (
-        signal.SIGSEGV,
-        signal.SIGBUS,
-        signal.SIGFPE,
-        signal.SIGILL,
-        signal.SIGABRT,
-        signal.SIGTRAP,
-        signal.SIGSYS,
-    )
-)
-_UNCATCHABLE = frozenset((signal.SIGKILL, signal.SIGSTOP))
-_IGNORED_BY_PYTHON = frozenset((signal.SIGPIPE, signal.SIGXFSZ))
-
-
-class Launch:
-    """One process of the set: its rank, its program, and what it starts with.
-
-    `program` is a command line, or a function that runs in a fork of the keeper and returns the exit code. `env` is
-    the whole environment. `stdout` and `stderr` are paths to append to, or empty to inherit. Of the descriptors,
-    the standard ones and `fds` stay open; None keeps all, as a fork does.
-    """
-
-    __slots__ = ("env", "fds", "program", "rank", "stderr", "stdout")
-
-    def __init__(
-        self,
-        rank: int,
-        program: Sequence[str] | Callable[[], int],
-        env: Mapping[str, str],
-        stdout: str = "",
-        stderr: str = "",
-        fds: Sequence[int] | None = (),
-    ) -> None:
-        self.rank = rank
-        self.program = program
-        self.env = env
-        self.stdout = stdout
-        self.stderr = stderr
-        self.fds = fds
-
-
-class PickledCall:
-    """A program that is a pickled function in a descriptor, in the form that multiprocessing gives to its children.
-
-    `tracker` is the descriptor of the resource tracker that it shares with its parent.
-    """
-
-    def __init__(self, fd: int, tracker: int) -> None:
-        self.fd = fd
-        self.tracker = tracker
-
-    def __call__(self) -> int:
-        from multiprocessing import resource_tracker, spawn  # noqa: PLC0415 - only for functions
-
-        resource_tracker._resource_tracker._fd = self.tracker  # type: ignore[attr-defined]  # noqa: SLF001 - as spawn_main does
-        code: int = spawn._main(self.fd, None)  # type: ignore[arg-type]  # noqa: SLF001 - what its fork server calls
-        return code
-
-
-class SignalSetup:
-    """How the agent treated signals, so that the workers can start as if it had started them."""
-
-    __slots__ = ("blocked", "ignored")
-
-    def __init__(self, blocked: Iterable[int], ignored: Iterable[int]) -> None:
-        self.blocked = tuple(blocked)
-        self.ignored = tuple(ignored)
-
-    @classmethod
-    def block_all(cls) -> SignalSetup:
-        """Hold every signal back until the keeper has its own handlers; returns what to go back to."""
-        ignored = [
-            s for s in signal.valid_signals() if s not in _IGNORED_BY_PYTHON and signal.getsignal(s) is signal.SIG_IGN
-        ]
-        return cls(signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()), ignored)
-
-    def unblock(self) -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, self.blocked)
-
-    def restore(self) -> None:
-        """In a worker: the agent's dispositions, with what no program expects to inherit set to default."""
-        for signum in signal.valid_signals() - _UNCATCHABLE:
-            signal.signal(signum, signal.SIG_IGN if signum in self.ignored else signal.SIG_DFL)
-        self.unblock()
-
 
 def keep(launches: Sequence[Launch], commands: int, reports: int, agent_pid: int, signals: SignalSetup) -> NoReturn:
     """Be the keeper of `launches`, and exit. Called in a process of its own, with all signals blocked."""
@@ -153,7 +73,7 @@ def keep(launches: Sequence[Launch], commands: int, reports: int, agent_pid: int
         _Keeper(launches, commands, reports, agent_pid, signals).run()
         code = 0
     except BaseException:  # noqa: BLE001 - whatever happens, this process must not return into its caller's frames
-        _end_children()
+        end_children()
         sys.excepthook(*sys.exc_info())
     finally:
         os._exit(code)
@@ -184,7 +104,7 @@ class _Keeper:
             _keep_only({commands, reports, *(fd for launch in launches for fd in launch.fds or ())})
         self._child_exits, self._wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
-        _ignore_signals()
+        ignore_signals()
         adopt_orphans()
         self._agent = _pidfd_of(agent_pid)
         if os.getppid() != agent_pid:
@@ -267,7 +187,7 @@ class _Keeper:
             if callable(program):
                 self._let_go(starting)
                 _set_comm(self._name)
-                code = _call(program, launch.env)
+                code = call(program, launch.env)
             else:
                 os.execvpe(program[0], list(program), launch.env)  # noqa: S606 - no shell is the point
         except OSError as error:
@@ -332,7 +252,7 @@ class _Keeper:
             self._tell("stopping")
         self._stop_signal = signum
         for pid in self._ranks:
-            _signal_group(pid, signum)
+            signal_group(pid, signum)
         self._end_by(grace_s)
         if not self._ranks:
             self._stop_leftovers()
@@ -349,7 +269,7 @@ class _Keeper:
     def _deadline_passed(self) -> None:
         if self._killing:
             self._deadline = None
-            self._tell(f"stuck {' '.join(map(str, _children()))}")
+            self._tell(f"stuck {' '.join(map(str, children()))}")
         else:
             self._kill()
 
@@ -358,12 +278,12 @@ class _Keeper:
         self._deadline = time.monotonic() + KILL_WAIT_S
         self._signalled.clear()
         for pid in self._ranks:
-            _signal_group(pid, signal.SIGKILL)
+            signal_group(pid, signal.SIGKILL)
         self._signal_children(signal.SIGKILL)
 
     def _signal_children(self, signum: int) -> None:
         """Signal the children of the moment, each once. Those that come to us later come with their parent's exit."""
-        for pid in set(_children()) - self._signalled:
+        for pid in set(children()) - self._signalled:
             self._signalled.add(pid)
             try:
                 os.kill(pid, signum)
@@ -408,29 +328,6 @@ def _keep_only(fds: Collection[int]) -> None:
         os.set_inheritable(fd, False)
 
 
-def _call(program: Callable[[], int], env: Mapping[str, str]) -> int:
-    os.environ.clear()
-    os.environ.update(env)
-    if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # as in every Python program
-    try:
-        return program()
-    except BaseException:  # noqa: BLE001 - what runs the function handles its errors; this is the rest
-        sys.excepthook(*sys.exc_info())
-        return 1
-
-
-def _signal_group(leader: int, signum: int) -> None:
-    """To a worker, which leads a group, and to the group. A stopped process acts on a signal once it is continued."""
-    for each in (signum, signal.SIGCONT):
-        try:
-            os.killpg(leader, each)
-        except ProcessLookupError:
-            os.kill(leader, each)  # forked, and not yet a leader
-        except PermissionError:
-            pass  # all of the group changed their user; in the end `stuck` names it
-
-
 def poll_ms(wait_s: float) -> int:
     """A wait for `poll`. Upwards: one that ends just short of its deadline would only be repeated."""
     return int(min(max(wait_s, 0.0), POLL_MAX_S) * 1000) + 1
@@ -455,55 +352,10 @@ def _set_comm(name: str) -> None:
         file.write(name)
 
 
-def _ignore_signals() -> None:
-    """Only SIGCHLD is ours. A signal to every process of a job must not end the one that ends the others."""
-    for signum in signal.valid_signals() - _UNCATCHABLE - _FAULTS:
-        signal.signal(signum, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, lambda _signum, _frame: None)
-
-
 def _pidfd_of(pid: int) -> int | None:
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
-        return None
-
-
-def _end_children() -> None:
-    """The last resort of a keeper that has failed."""
-    with suppress(ChildProcessError):
-        while True:
-            for pid in _children():
-                with suppress(PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-            os.wait()
-
-
-def _children() -> list[int]:
-    me = os.getpid()
-    try:
-        with open(f"/proc/{me}/task/{me}/children") as file:
-            pids = [int(pid) for pid in file.read().split()]
-    except FileNotFoundError:
-        pids = [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and _parent_of(pid) == me]
-    return [pid for pid in pids if _is_child(pid)]
-
-
-def _is_child(pid: int) -> bool:
-    """Asked of the kernel: /proc may be that of another pid namespace, where the numbers are other processes'."""
-    try:
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
-
-
-def _parent_of(pid: str) -> int | None:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name may hold anything, a ')' included; what follows the last one is regular.
-            return int(file.read().rpartition(b")")[2].split()[1])
-    except OSError:
         return None
 
 

@@ -16,7 +16,9 @@ import time
 from contextlib import suppress
 
 from holdfast.processes.interruption import Uninterrupted, handlers
-from holdfast.processes.keeper import Launch, PickledCall, SignalSetup, keep, poll_ms
+from holdfast.processes.keeper import keep, poll_ms
+from holdfast.processes.launch import Launch, PickledCall
+from holdfast.processes.signal_setup import SignalSetup
 from holdfast.processes.standard_streams import open_missing
 
 TYPE_CHECKING = False

@@ -242,18 +242,9 @@ def find_logs_specs(name: str | None = None) -> type[LogsSpecs]:
     """
     if name is None or name == "default":
         return DefaultLogsSpecs
-    from importlib.metadata import entry_points  # noqa: PLC0415 - 39 ms that only a plug-in's user pays
+    from holdfast.plugins import load_plugin  # noqa: PLC0415 - not for the built-in one
 
-    from holdfast.errors.tree import InputError  # noqa: PLC0415 - as above
-
-    found = {entry.name: entry for group in reversed(ENTRY_POINT_GROUPS) for entry in entry_points(group=group)}
-    if name not in found:
-        there, groups = ", ".join(sorted({"default", *found})), " and ".join(ENTRY_POINT_GROUPS)
-        raise InputError(f"no logs specs named {name!r}; there are: {there} (entry points of {groups})")
-    try:
-        specs: type[LogsSpecs] = found[name].load()
-    except Exception as error:
-        raise InputError(f"logs specs {name!r} ({found[name].value}) cannot be loaded: {error!r}") from error
+    specs: type[LogsSpecs] = load_plugin("--logs-specs", name, ENTRY_POINT_GROUPS, ["default"], lambda found: found)
     return specs
 
 

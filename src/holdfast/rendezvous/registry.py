@@ -45,20 +45,11 @@ class RendezvousHandlerRegistry:
         return handler
 
     def _installed(self, backend: str) -> RendezvousHandlerCreator:
-        from importlib.metadata import entry_points  # noqa: PLC0415 - 39 ms that only a plug-in's user pays
+        from holdfast.plugins import load_plugin  # noqa: PLC0415 - not for the built-in ones
 
-        from holdfast.errors.tree import InputError  # noqa: PLC0415 - likewise
-
-        found = {entry.name: entry for group in reversed(ENTRY_POINT_GROUPS) for entry in entry_points(group=group)}
-        if backend not in found:
-            there = ", ".join(sorted({*self._creators, *found}))
-            raise InputError(f"--rdzv-backend {backend!r}: there is no such backend; there are {there}")
-        try:
-            creator: RendezvousHandlerCreator = found[backend].load()
-        except Exception as error:
-            raise InputError(
-                f"--rdzv-backend {backend!r} ({found[backend].value}) cannot be loaded: {error!r}"
-            ) from error
+        creator: RendezvousHandlerCreator = load_plugin(
+            "--rdzv-backend", backend, ENTRY_POINT_GROUPS, self._creators, lambda found: found
+        )
         return creator
 
 

@@ -1,0 +1,68 @@
+"""What one process of a set is: its program, and what it starts with."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+
+class Launch:
+    """One process of the set: its rank, its program, and what it starts with.
+
+    `program` is a command line, or a function that runs in a fork of the keeper and returns the exit code. `env` is
+    the whole environment. `stdout` and `stderr` are paths to append to, or empty to inherit. Of the descriptors,
+    the standard ones and `fds` stay open; None keeps all, as a fork does.
+    """
+
+    __slots__ = ("env", "fds", "program", "rank", "stderr", "stdout")
+
+    def __init__(
+        self,
+        rank: int,
+        program: Sequence[str] | Callable[[], int],
+        env: Mapping[str, str],
+        stdout: str = "",
+        stderr: str = "",
+        fds: Sequence[int] | None = (),
+    ) -> None:
+        self.rank = rank
+        self.program = program
+        self.env = env
+        self.stdout = stdout
+        self.stderr = stderr
+        self.fds = fds
+
+
+class PickledCall:
+    """A program that is a pickled function in a descriptor, in the form that multiprocessing gives to its children.
+
+    `tracker` is the descriptor of the resource tracker that it shares with its parent.
+    """
+
+    def __init__(self, fd: int, tracker: int) -> None:
+        self.fd = fd
+        self.tracker = tracker
+
+    def __call__(self) -> int:
+        from multiprocessing import resource_tracker, spawn  # noqa: PLC0415 - only for functions
+
+        resource_tracker._resource_tracker._fd = self.tracker  # type: ignore[attr-defined]  # noqa: SLF001 - as spawn_main does
+        code: int = spawn._main(self.fd, None)  # type: ignore[arg-type]  # noqa: SLF001 - what its fork server calls
+        return code
+
+
+def call(program: Callable[[], int], env: Mapping[str, str]) -> int:
+    os.environ.clear()
+    os.environ.update(env)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # as in every Python program
+    try:
+        return program()
+    except BaseException:  # noqa: BLE001 - what runs the function handles its errors; this is the rest
+        sys.excepthook(*sys.exc_info())
+        return 1
