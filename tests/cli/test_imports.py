@@ -58,3 +58,30 @@ def test_a_job_comes_to_the_launcher_without_anything_costly(options, script, tm
 
 def test_the_version_and_the_commands_do_not_even_need_a_parser():
     assert "argparse" not in imported_by(HELP, "--version") | imported_by(HELP, "--help")
+
+
+def test_a_whole_job_imports_none_of_the_heavy_modules(tmp_path):
+    """Of the agent and its keeper, which writes to the same stderr; the workers' imports are not shown."""
+    script = tmp_path / "no_op.py"
+    script.write_text("")
+    ran = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "holdfast", "run", "--nproc-per-node", "2", str(script)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    imported = {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines() if line.startswith("import time:")}
+    assert "holdfast.agent.local" in imported
+    heavy = {
+        "asyncio",
+        "torch",
+        "rich",
+        "importlib.metadata",
+        "logging",
+        "typing",
+        "dataclasses",
+        "subprocess",
+        "socket",
+    }
+    assert heavy & imported == set()
