@@ -14,6 +14,7 @@ from pathlib import Path
 
 import functions
 import pytest
+from signpost import Signpost
 
 from holdfast.errors import ChildFailedError, InputError
 from holdfast.launcher import LaunchConfig, elastic_launch, launch_agent
@@ -108,7 +109,7 @@ def test_the_signals_to_handle_are_told_to_the_workers_and_forgotten_afterwards(
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-def test_the_rendezvous_is_shut_down_after_success_and_failure_but_not_after_a_signal(config, monkeypatch):
+def test_the_rendezvous_is_shut_down_after_success_and_failure_but_not_after_a_signal(config, monkeypatch, tmp_path):
     from holdfast.processes import SignalException
     from holdfast.rendezvous.static import StaticRendezvous
 
@@ -118,11 +119,14 @@ def test_the_rendezvous_is_shut_down_after_success_and_failure_but_not_after_a_s
     with pytest.raises(ChildFailedError):
         elastic_launch(config(max_restarts=0), "false")()
     assert len(calls) == 2
-    timer = threading.Timer(0.3, signal.pthread_kill, (threading.get_ident(), signal.SIGTERM))
-    timer.start()
+    post = Signpost(tmp_path / "signpost")
+    main_thread = threading.get_ident()
+    sender = threading.Thread(target=lambda: (post.lines(2), signal.pthread_kill(main_thread, signal.SIGTERM)))
+    sender.start()
     with pytest.raises(SignalException):
-        elastic_launch(config(), "sleep")("1000")
-    timer.join()
+        elastic_launch(config(), functions.wait_for_signal)(post.path)
+    sender.join()
+    post.close()
     assert len(calls) == 2
 
 

@@ -20,12 +20,30 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
+def send_once_waiting(signum):
+    """A thread that sends `signum` to this one as soon as it waits for its set, and not before."""
+    main_thread = threading.get_ident()
+
+    def is_waiting():
+        frame = sys._current_frames()[main_thread]
+        while frame is not None and frame.f_code.co_name != "wait_until":
+            frame = frame.f_back
+        return frame is not None
+
+    def send():
+        while not is_waiting():
+            os.sched_yield()
+        signal.pthread_kill(main_thread, signum)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    return thread
+
+
 @pytest.mark.parametrize("signum", HANDLED)
 def test_a_signal_interrupts_a_wait(start, signum):
     context = start("sleep", [("1000",)])
-    main_thread = threading.get_ident()
-    sender = threading.Timer(0.1, signal.pthread_kill, (main_thread, signum))
-    sender.start()
+    sender = send_once_waiting(signum)
     with pytest.raises(SignalException, match=signum.name) as raised:
         context.wait()
     sender.join()
@@ -49,8 +67,7 @@ def test_a_set_can_be_closed_after_an_interruption(start):
 def test_a_close_that_was_interrupted_can_be_repeated(start, post):
     context = start("sh", [("-c", f"trap '' TERM; echo $$ > {post.path}; while :; do sleep 1000; done")])
     (pid,) = post.pids(1)
-    sender = threading.Timer(0.1, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
-    sender.start()
+    sender = send_once_waiting(signal.SIGINT)
     with pytest.raises(SignalException):
         context.close(timeout=1000)
     sender.join()
@@ -185,8 +202,7 @@ def test_another_listener_for_signals_is_told_as_well(start):
     before = signal.set_wakeup_fd(write_end)
     try:
         context = start("sleep", [("1000",)])
-        sender = threading.Timer(0.1, signal.pthread_kill, (threading.get_ident(), signal.SIGTERM))
-        sender.start()
+        sender = send_once_waiting(signal.SIGTERM)
         with pytest.raises(SignalException):
             context.wait()
         sender.join()
