@@ -21,6 +21,10 @@ PUBLIC = {
         check_env config_from_args determine_local_world_size env get_args_parser main parse_args parse_min_max_nnodes
         run run_script_path
     """,
+    "holdfast.coordination": """
+        CompactedError CoordinationError CoordinationStore LeaseLostError MemoryStore StoreRefusedError
+        StoreUnavailableError Watch
+    """,
     "holdfast.errors": """
         Category ChildFailedError ErrorHandler HoldfastError InfrastructureError InputError PlatformError ProcessFailure
         UserError get_error_handler record

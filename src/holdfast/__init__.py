@@ -2,7 +2,7 @@
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from holdfast import agent, cli, errors, events, launcher, metrics, processes, rendezvous, watchdog
+    from holdfast import agent, cli, coordination, errors, events, launcher, metrics, processes, rendezvous, watchdog
 else:
     from holdfast._lazy import exports
 
@@ -11,6 +11,7 @@ else:
         {
             "agent": (),
             "cli": (),
+            "coordination": (),
             "errors": (),
             "events": (),
             "launcher": (),
@@ -27,6 +28,7 @@ __all__ = [
     "__version__",
     "agent",
     "cli",
+    "coordination",
     "errors",
     "events",
     "launcher",

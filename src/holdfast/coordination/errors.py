@@ -1,0 +1,32 @@
+"""What can go wrong between an agent and the store."""
+
+from __future__ import annotations
+
+from holdfast.errors.tree import InfrastructureError
+
+
+class CoordinationError(InfrastructureError):
+    """The store cannot do what it was asked for."""
+
+
+class StoreUnavailableError(CoordinationError):
+    """The store does not answer. A transaction that was under way may or may not have been carried out.
+
+    `is_gone` if the place where it was refuses connections: nobody serves there any more.
+    """
+
+    def __init__(self, message: str, *, is_gone: bool = False) -> None:
+        super().__init__(message)
+        self.is_gone = is_gone
+
+
+class StoreRefusedError(CoordinationError):
+    """The store is there and lets us do nothing: a wrong token, certificate or password. To try again is no use."""
+
+
+class LeaseLostError(CoordinationError):
+    """The lease ran out or was revoked, and the keys that it held are gone."""
+
+
+class CompactedError(CoordinationError):
+    """The changes since a revision are no longer known; what is there has to be read again."""

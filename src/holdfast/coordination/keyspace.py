@@ -1,0 +1,242 @@
+"""The store's whole behaviour, without any input or output: time is an argument, and watchers are called.
+
+The memory engine, the embedded server and the simulator run this very class.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from heapq import heappop, heappush
+
+from holdfast.coordination.errors import CompactedError, LeaseLostError
+from holdfast.coordination.model import (
+    NO_LEASE,
+    Change,
+    Changes,
+    Created,
+    Delete,
+    Entry,
+    Lease,
+    Outcome,
+    Put,
+    Snapshot,
+    check,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import TypeAlias
+
+    from holdfast.coordination.model import Compare, Operation, Transaction
+
+    Deliver: TypeAlias = Callable[[Changes], None]
+
+HISTORY_MAX_REVISIONS = 10_000
+"""How many revisions are remembered for watches that start in the past."""
+
+TTL_MIN_S = 0.1
+TTL_MAX_S = 86_400.0
+
+
+class KeySpace:
+    """Entries, leases and watches. `now` is any clock that does not go back, in seconds."""
+
+    def __init__(self, history_max_revisions: int = HISTORY_MAX_REVISIONS) -> None:
+        self.revision = 1
+        self._entries: dict[str, Entry] = {}
+        self._keys: list[str] = []
+        self._history: deque[Changes] = deque(maxlen=history_max_revisions)
+        self._leases: dict[int, _Lease] = {}
+        self._last_lease = 0
+        self._expiries: list[tuple[float, int]] = []
+        self._watches: dict[str, dict[int, Deliver]] = {}
+        self._lengths: dict[int, int] = {}
+        self._last_watch = 0
+
+    # Reading
+
+    def get(self, key: str) -> Entry | None:
+        return self._entries.get(key)
+
+    def get_prefix(self, prefix: str) -> Snapshot:
+        return Snapshot(self.revision, tuple(self._entries[key] for key in self._keys_under(prefix)))
+
+    def _keys_under(self, prefix: str) -> list[str]:
+        keys = self._keys
+        first = last = bisect_left(keys, prefix)
+        while last < len(keys) and keys[last].startswith(prefix):
+            last += 1
+        return keys[first:last]
+
+    # Writing
+
+    def transact(self, transaction: Transaction) -> Outcome:
+        check(transaction)
+        succeeded = all(map(self._holds, transaction.compares))
+        operations = transaction.then if succeeded else transaction.otherwise
+        for operation in operations:
+            if isinstance(operation, Put) and operation.lease != NO_LEASE and operation.lease not in self._leases:
+                raise LeaseLostError(f"the lease of {operation.key!r} is no more")
+        self._apply(operations)
+        return Outcome(succeeded, self.revision)
+
+    def _holds(self, compare: Compare) -> bool:
+        entry = self._entries.get(compare.key)
+        if entry is None:
+            return compare.revision == 0
+        return compare.revision == (entry.created if isinstance(compare, Created) else entry.modified)
+
+    def _apply(self, operations: Iterable[Operation]) -> None:
+        """Carry out operations as the next revision; those that change nothing make none."""
+        revision = self.revision + 1
+        changes: dict[str, Change] = {}
+        for operation in operations:
+            if isinstance(operation, Put):
+                changes[operation.key] = Change(operation.key, self._put(operation, revision))
+            else:
+                keys = [operation.key] if isinstance(operation, Delete) else self._keys_under(operation.prefix)
+                for key in keys:
+                    if self._delete(key):
+                        changes[key] = Change(key)
+        if changes:
+            self.revision = revision
+            made = Changes(revision, tuple(changes.values()))
+            self._history.append(made)
+            self._notify(made)
+
+    def _put(self, put: Put, revision: int) -> Entry:
+        old = self._entries.get(put.key)
+        if old is None:
+            insort(self._keys, put.key)
+        elif old.lease not in (put.lease, NO_LEASE):
+            self._leases[old.lease].keys.discard(put.key)
+        if put.lease != NO_LEASE:
+            self._leases[put.lease].keys.add(put.key)
+        entry = Entry(put.key, put.value, revision if old is None else old.created, revision, put.lease)
+        self._entries[put.key] = entry
+        return entry
+
+    def _delete(self, key: str) -> bool:
+        old = self._entries.pop(key, None)
+        if old is None:
+            return False
+        del self._keys[bisect_left(self._keys, key)]
+        if old.lease != NO_LEASE:
+            self._leases[old.lease].keys.discard(key)
+        return True
+
+    # Leases
+
+    def grant(self, ttl_s: float, now: float) -> Lease:
+        if not TTL_MIN_S <= ttl_s <= TTL_MAX_S:
+            raise ValueError(f"a lease of {ttl_s} s: it can be {TTL_MIN_S} to {TTL_MAX_S:.0f} s")
+        self._last_lease += 1
+        self._leases[self._last_lease] = lease = _Lease(ttl_s, now + ttl_s)
+        heappush(self._expiries, (lease.ends, self._last_lease))
+        return Lease(self._last_lease, ttl_s)
+
+    def keep_alive(self, lease_id: int, now: float) -> float:
+        lease = self._leases.get(lease_id)
+        if lease is None or lease.ends <= now:
+            raise LeaseLostError(f"lease {lease_id} is no more")
+        self._end_at(lease_id, lease, now + lease.ttl_s)
+        return lease.ttl_s
+
+    def shorten(self, lease_id: int, ends: float) -> None:
+        """Let a lease end sooner, unless it is kept alive again: its holder was seen to leave."""
+        lease = self._leases.get(lease_id)
+        if lease is not None and ends < lease.ends:
+            self._end_at(lease_id, lease, ends)
+
+    def _end_at(self, lease_id: int, lease: _Lease, ends: float) -> None:
+        is_sooner = ends < lease.ends
+        lease.ends = ends
+        if is_sooner:  # a later end is found when the earlier one comes up
+            heappush(self._expiries, (ends, lease_id))
+
+    def revoke(self, lease_id: int) -> None:
+        lease = self._leases.get(lease_id)
+        if lease is not None:
+            self._apply([Delete(key) for key in sorted(lease.keys)])
+            del self._leases[lease_id]
+
+    def expire(self, now: float) -> float | None:
+        """End the leases whose time is over; returns when to look again at the latest, if there is anything to see."""
+        expiries = self._expiries
+        while expiries and expiries[0][0] <= now:
+            _, lease_id = heappop(expiries)
+            lease = self._leases.get(lease_id)
+            if lease is None:
+                continue
+            if lease.ends <= now:
+                self.revoke(lease_id)
+            else:
+                heappush(expiries, (lease.ends, lease_id))
+        return expiries[0][0] if expiries else None
+
+    # Watches
+
+    def watch(self, prefix: str, from_revision: int, deliver: Deliver) -> Callable[[], None]:
+        """Call `deliver` with all changes under `prefix` from that revision on; returns what ends it.
+
+        Past changes are delivered before this returns. `deliver` must not change the store.
+
+        Raises:
+            CompactedError: some of the past is forgotten.
+        """
+        oldest = self._history[0].revision if self._history else self.revision + 1
+        if from_revision < oldest and oldest > 2:  # noqa: PLR2004 - an empty store has revision 1, so 2 is its first change
+            raise CompactedError(f"changes before revision {oldest} are forgotten")
+        if from_revision <= self.revision:
+            for changes in self._history:
+                if changes.revision >= from_revision:
+                    _deliver(changes, prefix, deliver)
+        self._last_watch += 1
+        number = self._last_watch
+        self._watches.setdefault(prefix, {})[number] = deliver
+        self._lengths[len(prefix)] = self._lengths.get(len(prefix), 0) + 1
+
+        def end() -> None:
+            group = self._watches.get(prefix, {})
+            if group.pop(number, None) is not None:
+                self._lengths[len(prefix)] -= 1
+                if not self._lengths[len(prefix)]:
+                    del self._lengths[len(prefix)]
+                if not group:
+                    del self._watches[prefix]
+
+        return end
+
+    def _notify(self, made: Changes) -> None:
+        """One object for all watches of a prefix, so that a server can encode it once."""
+        prefixes = {
+            change.key[:length] for change in made.changes for length in self._lengths if length <= len(change.key)
+        }
+        for prefix in prefixes:
+            group = self._watches.get(prefix)
+            if group:
+                ours = _under(made, prefix)
+                for deliver in list(group.values()):
+                    deliver(ours)
+
+
+class _Lease:
+    __slots__ = ("ends", "keys", "ttl_s")
+
+    def __init__(self, ttl_s: float, ends: float) -> None:
+        self.ttl_s = ttl_s
+        self.ends = ends
+        self.keys: set[str] = set()
+
+
+def _under(made: Changes, prefix: str) -> Changes:
+    ours = tuple(change for change in made.changes if change.key.startswith(prefix))
+    return made if len(ours) == len(made.changes) else Changes(made.revision, ours)
+
+
+def _deliver(made: Changes, prefix: str, deliver: Deliver) -> None:
+    ours = _under(made, prefix)
+    if ours.changes:
+        deliver(ours)

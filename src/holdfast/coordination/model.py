@@ -1,0 +1,145 @@
+"""The data model: etcd's own, cut to what agents need to meet.
+
+The store holds *entries*. Every transaction that changes something gives the whole store a new *revision*, one higher
+than the last; an entry knows the revision that created it and the one that modified it last. A *lease* is a promise
+to come back: keys that are put under it vanish together when it is not kept alive for its time to live. A *watch*
+delivers everything that changes under a prefix, in order and from any revision that is still remembered.
+
+Records are arrays on the wire, so that a thousand nodes in one of them stay small.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from msgspec import Struct
+
+KEY_MAX_BYTES = 1024
+"""How long a key may be."""
+
+VALUE_MAX_BYTES = 1 << 20
+"""How long a value may be; etcd as it is installed takes requests of 1.5 MiB."""
+
+NO_LEASE = 0
+
+
+class Entry(Struct, frozen=True, array_like=True):
+    """A key and its value, with the revisions that created and last modified it."""
+
+    key: str
+    value: bytes
+    created: int
+    modified: int
+    lease: int = NO_LEASE
+
+
+class Snapshot(Struct, frozen=True, array_like=True):
+    """All entries under a prefix, in the order of their keys, as of a revision."""
+
+    revision: int
+    entries: tuple[Entry, ...]
+
+
+class Change(Struct, frozen=True, array_like=True):
+    """A key that was put or deleted; without an entry it was deleted."""
+
+    key: str
+    entry: Entry | None = None
+
+
+class Changes(Struct, frozen=True, array_like=True):
+    """What one transaction changed under a watched prefix."""
+
+    revision: int
+    changes: tuple[Change, ...]
+
+
+class Created(Struct, frozen=True, array_like=True, tag="c"):
+    """True if the key was created by this revision; 0 is for a key that is not there."""
+
+    key: str
+    revision: int
+
+
+class Modified(Struct, frozen=True, array_like=True, tag="m"):
+    """True if the key was last modified by this revision; 0 is for a key that is not there."""
+
+    key: str
+    revision: int
+
+
+class Put(Struct, frozen=True, array_like=True, tag="p"):
+    key: str
+    value: bytes
+    lease: int = NO_LEASE
+
+
+class Delete(Struct, frozen=True, array_like=True, tag="d"):
+    key: str
+
+
+class DeletePrefix(Struct, frozen=True, array_like=True, tag="x"):
+    prefix: str
+
+
+Compare: TypeAlias = Created | Modified
+Operation: TypeAlias = Put | Delete | DeletePrefix
+
+
+class Transaction(Struct, frozen=True, array_like=True):
+    """If all of `compares` hold, do `then`, else do `otherwise`; all of it or nothing, and as one revision.
+
+    As in etcd, one list may name a key once: the order of operations within a revision means nothing.
+    """
+
+    compares: tuple[Compare, ...]
+    then: tuple[Operation, ...]
+    otherwise: tuple[Operation, ...] = ()
+
+
+class Outcome(Struct, frozen=True, array_like=True):
+    """Whether the compares held, and the store's revision after it."""
+
+    succeeded: bool
+    revision: int
+
+
+class Lease(Struct, frozen=True, array_like=True):
+    """A lease that was granted, and how long it lasts from each time that it is kept alive.
+
+    The store may grant more than it was asked for, never less.
+    """
+
+    id: int
+    ttl_s: float
+
+
+def absent(key: str) -> Created:
+    """True if there is no such key."""
+    return Created(key, 0)
+
+
+def check(transaction: Transaction) -> None:
+    """Raises ValueError for what no engine accepts."""
+    for operations in (transaction.then, transaction.otherwise):
+        prefixes = [operation.prefix for operation in operations if isinstance(operation, DeletePrefix)]
+        keys = [operation.key for operation in operations if not isinstance(operation, DeletePrefix)]
+        if len(set(keys)) < len(keys):
+            raise ValueError(f"a transaction names a key twice: {', '.join(sorted(keys))}")
+        for operation in operations:
+            if isinstance(operation, Put):
+                if any(map(operation.key.startswith, prefixes)):
+                    raise ValueError(f"a transaction puts {operation.key!r} and deletes it with a prefix")
+                if len(operation.value) > VALUE_MAX_BYTES:
+                    raise ValueError(
+                        f"the value of {operation.key!r} has {len(operation.value)} bytes, more than {VALUE_MAX_BYTES}"
+                    )
+        for key in (*keys, *prefixes):
+            check_key(key)
+    for compare in transaction.compares:
+        check_key(compare.key)
+
+
+def check_key(key: str) -> None:
+    if not key or len(key) > KEY_MAX_BYTES or len(key.encode()) > KEY_MAX_BYTES:
+        raise ValueError(f"a key has 1 to {KEY_MAX_BYTES} bytes: {key[:100]!r}")
