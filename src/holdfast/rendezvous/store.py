@@ -1,23 +1,87 @@
-"""A store for those who share a process: what the nodes of a round have in common when there is one node."""
+"""What the nodes of a round have in common: keys and values, with the methods that people use on torch's stores.
+
+`LocalStore` is for those who share a process, which is all there is when there is one node. `SharedStore`, in
+a module of its own, is for nodes that meet in a coordination store.
+"""
 
 from __future__ import annotations
 
 import time
+from operator import index
+
+from holdfast.errors.tree import InfrastructureError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any
+    from datetime import timedelta
+    from typing import Any, Self, TypeAlias
+
+    Timeout: TypeAlias = float | timedelta | None
 
 STORE_TIMEOUT_S = 300.0
 """How long a wait for a key takes at most, where nobody says otherwise."""
 
 
-class LocalStore:
-    """Keys and values, with the methods that people use on torch's stores. Threads may share it."""
+class DistStoreError(InfrastructureError, RuntimeError):
+    """A store could not do what it was asked for."""
 
-    def __init__(self) -> None:
+
+class StoreTimeoutError(DistStoreError, TimeoutError):
+    """What was waited for did not come in time."""
+
+
+class QueueEmptyError(DistStoreError):
+    """There is nothing in the queue, and nobody wanted to wait."""
+
+
+class KeyValueStore:
+    """What both stores have. Timeouts are seconds or a timedelta; without one, it is the store's own."""
+
+    def __init__(self, timeout_s: float = STORE_TIMEOUT_S) -> None:
+        self._timeout_s = timeout_s
+
+    @property
+    def timeout(self) -> timedelta:
+        from datetime import timedelta  # noqa: PLC0415 - no job needs it to start
+
+        return timedelta(seconds=self._timeout_s)
+
+    def set_timeout(self, timeout: float | timedelta) -> None:
+        self._timeout_s = self._seconds(timeout)
+
+    def has_extended_api(self) -> bool:
+        """Whether there are `append`, `multi_get` and `multi_set`."""
+        return True
+
+    def set(self, key: str, value: str | bytes) -> None:
+        raise NotImplementedError
+
+    def add(self, key: str, amount: int) -> int:
+        raise NotImplementedError
+
+    def wait(self, keys: Iterable[str], timeout: Timeout = None) -> None:
+        raise NotImplementedError
+
+    def barrier(self, key: str, world_size: int, timeout: Timeout = None) -> None:
+        """Wait until `world_size` callers are here. It works once for a `key`: those who come later go through."""
+        if self.add(f"{key}/num_members", 1) == world_size:
+            self.set(f"{key}/last_member", "1")
+        self.wait([f"{key}/last_member"], timeout)
+
+    def _seconds(self, timeout: Timeout) -> float:
+        if timeout is None:
+            return self._timeout_s
+        return float(timeout) if isinstance(timeout, int | float) else timeout.total_seconds()
+
+
+class LocalStore(KeyValueStore):
+    """A store in the memory of this process. Threads may share it."""
+
+    def __init__(self, timeout_s: float = STORE_TIMEOUT_S) -> None:
+        super().__init__(timeout_s)
         self._values: dict[str, bytes] = {}
+        self._queues: dict[str, list[bytes]] = {}
         self._changed_now: Any = None
 
     @property
@@ -31,48 +95,62 @@ class LocalStore:
 
     def set(self, key: str, value: str | bytes) -> None:
         with self._changed:
-            self._values[key] = _as_bytes(value)
+            self._values[key] = as_bytes(value)
             self._changed.notify_all()
 
-    def get(self, key: str, timeout: float = STORE_TIMEOUT_S) -> bytes:
+    def get(self, key: str, timeout: Timeout = None) -> bytes:
         """The value of `key`, which is waited for."""
-        self.wait([key], timeout)
-        return self._values[key]
+        return self.multi_get([key], timeout)[0]
 
-    def multi_get(self, keys: Iterable[str], timeout: float = STORE_TIMEOUT_S) -> list[bytes]:
-        return [self.get(key, timeout) for key in keys]
+    def multi_get(self, keys: Iterable[str], timeout: Timeout = None) -> list[bytes]:
+        """The values of all `keys`, which are waited for."""
+        keys = as_keys(keys)
+        with self._changed:
+            self._wait_until_none(lambda: [key for key in keys if key not in self._values], timeout)
+            return [self._values[key] for key in keys]
 
     def multi_set(self, keys: Iterable[str], values: Iterable[str | bytes]) -> None:
-        for key, value in zip(keys, values, strict=True):
-            self.set(key, value)
+        pairs = as_pairs(keys, values)
+        with self._changed:
+            self._values.update(pairs)
+            self._changed.notify_all()
+
+    def append(self, key: str, value: str | bytes) -> None:
+        """Put `value` behind what `key` has, if anything."""
+        with self._changed:
+            self._values[key] = self._values.get(key, b"") + as_bytes(value)
+            self._changed.notify_all()
 
     def add(self, key: str, amount: int) -> int:
+        """Add to the number that `key` has, 0 at first; returns the sum."""
         with self._changed:
-            total = int(self._values.get(key, b"0")) + amount
+            total = as_number(key, self._values.get(key)) + index(amount)
             self._values[key] = str(total).encode()
             self._changed.notify_all()
             return total
 
     def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
-        """Set `key` if it has the expected value, or no value and none is expected; returns what it has then."""
+        """Set `key` if it has the expected value, or no value and none is expected; returns what it has then.
+
+        For a key that has no value where one is expected, that is the expected one.
+        """
         with self._changed:
             current = self._values.get(key)
-            if current == _as_bytes(expected) or (current is None and not expected):
-                current = self._values[key] = _as_bytes(desired)
+            if (current or b"") == as_bytes(expected):
+                current = self._values[key] = as_bytes(desired)
                 self._changed.notify_all()
-            return _as_bytes(expected) if current is None else current
+            return as_bytes(expected) if current is None else current
 
-    def wait(self, keys: Iterable[str], timeout: float = STORE_TIMEOUT_S) -> None:
-        """Wait until all `keys` are there; TimeoutError names those that are not."""
-        keys = list(keys)
-        deadline = time.monotonic() + timeout
+    def wait(self, keys: Iterable[str], timeout: Timeout = None) -> None:
+        """Wait until all `keys` are there; StoreTimeoutError names those that are not. A queue counts with items."""
+        keys = as_keys(keys)
         with self._changed:
-            while missing := [key for key in keys if key not in self._values]:
-                if not self._changed.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
-                    raise TimeoutError(f"not in the store after {timeout} s: {', '.join(missing)}")
+            self._wait_until_none(lambda: [key for key in keys if not self._has(key)], timeout)
 
     def check(self, keys: Iterable[str]) -> bool:
-        return all(key in self._values for key in keys)
+        """Whether all `keys` are there. A queue counts with items."""
+        with self._changed:
+            return all(map(self._has, as_keys(keys)))
 
     def delete_key(self, key: str) -> bool:
         with self._changed:
@@ -81,6 +159,77 @@ class LocalStore:
     def num_keys(self) -> int:
         return len(self._values)
 
+    def list_keys(self) -> list[str]:
+        with self._changed:
+            return sorted(self._values)
 
-def _as_bytes(value: str | bytes) -> bytes:
-    return value.encode() if isinstance(value, str) else bytes(value)
+    def queue_push(self, key: str, value: str | bytes) -> None:
+        with self._changed:
+            self._queues.setdefault(key, []).append(as_bytes(value))
+            self._changed.notify_all()
+
+    def queue_pop(self, key: str, block: bool = True, timeout: Timeout = None) -> bytes:
+        """The oldest item, which is waited for unless `block` is false: QueueEmptyError if there is none."""
+        with self._changed:
+            if not block and key not in self._queues:
+                raise QueueEmptyError(f"nothing in the queue {key!r}")
+            self._wait_until_none(lambda: [] if key in self._queues else [key], timeout)
+            items = self._queues[key]
+            item = items.pop(0)
+            if not items:
+                del self._queues[key]
+            return item
+
+    def queue_len(self, key: str) -> int:
+        with self._changed:
+            return len(self._queues.get(key, ()))
+
+    def clone(self) -> Self:
+        return self
+
+    def _has(self, key: str) -> bool:
+        return key in self._values or key in self._queues
+
+    def _wait_until_none(self, find_missing: Any, timeout: Timeout) -> None:
+        timeout_s = self._seconds(timeout)
+        deadline = time.monotonic() + timeout_s
+        while missing := find_missing():
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise too_late(timeout_s, missing)
+            self._changed.wait(left_s)
+
+
+def too_late(timeout_s: float, missing: Iterable[str]) -> StoreTimeoutError:
+    return StoreTimeoutError(f"not in the store after {timeout_s:g} s: {', '.join(missing)}")
+
+
+def as_bytes(value: str | bytes) -> bytes:
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise TypeError(f"a value is str or bytes, not {type(value).__name__}")
+
+
+def as_keys(keys: Iterable[str]) -> list[str]:
+    """Several keys; one alone is taken for a mistake, and not for its letters."""
+    if isinstance(keys, str | bytes):
+        raise TypeError(f"a list of keys is needed, not {keys!r}")
+    return list(keys)
+
+
+def as_pairs(keys: Iterable[str], values: Iterable[str | bytes]) -> dict[str, bytes]:
+    """Keys with their values; ValueError if there are more of one than of the other."""
+    keys, values = as_keys(keys), list(values)
+    if len(keys) != len(values):
+        raise ValueError(f"{len(keys)} keys and {len(values)} values")
+    return {key: as_bytes(value) for key, value in zip(keys, values, strict=True)}
+
+
+def as_number(key: str, value: bytes | None) -> int:
+    """The number that a value is; none is 0."""
+    try:
+        return int(value or b"0")
+    except ValueError:
+        raise ValueError(f"the value of {key!r} is no number: {value!r}") from None

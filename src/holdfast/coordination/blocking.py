@@ -1,0 +1,268 @@
+"""The store for callers without an event loop: a thread that runs one, and a store whose methods wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+from holdfast.coordination.errors import StoreUnavailableError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from typing import Any, Self
+
+    from holdfast.coordination.model import Changes, Entry, Lease, Outcome, Snapshot, Transaction
+    from holdfast.coordination.store import CoordinationStore, Watch
+
+T = TypeVar("T")
+
+CLOSE_TIMEOUT_S = 5.0
+"""How long tasks have to end after they were cancelled, when their loop is closed."""
+
+SIGNAL_WAIT_MAX_S = 1.0
+"""How long the main thread waits at a stretch. A signal interrupts the wait, but for one that comes between the last
+instruction of Python and the system call: its handler runs at the end of the stretch."""
+
+
+class Pending(Generic[T]):
+    """A coroutine that runs in a loop's thread, as others see it. `LoopThread.start` makes them."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._loop = loop
+        self._coroutine = coroutine
+        self._task: asyncio.Task[T] | None = None
+        self._has_ended = False
+        # A bare lock, which the loop opens at the end: an exception out of a signal handler leaves nothing half done.
+        self._end = threading.Lock()
+        self._end.acquire()
+
+    @property
+    def has_ended(self) -> bool:
+        return self._has_ended
+
+    def wait(self, timeout_s: float | None = None) -> T:
+        """What it returns or raises. After TimeoutError it still runs and can be waited for again.
+
+        Raises:
+            StoreUnavailableError: the loop was closed before the end.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self._has_ended and not self._end.acquire(timeout=_stretch_s(deadline)):
+            if deadline is not None and time.monotonic() >= deadline and not self._has_ended:
+                raise TimeoutError(f"nothing after {timeout_s:g} s")
+        assert self._task is not None
+        if self._task.cancelled():
+            raise StoreUnavailableError("the store was closed")
+        return self._task.result()
+
+    def cancel(self) -> None:
+        """End it, and do not wait for that."""
+        with suppress(RuntimeError):  # the loop is closed, and all that ran in it has ended
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _begin(self) -> None:
+        self._task = self._loop.create_task(self._coroutine)
+        self._task.add_done_callback(self._ended)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _ended(self, task: asyncio.Task[T]) -> None:
+        if not task.cancelled():
+            task.exception()  # seen, also if nobody waits for it any more
+        self._has_ended = True
+        self._end.release()
+
+
+class LoopThread:
+    """An event loop in a daemon thread, until it is closed. Any other thread may use it."""
+
+    def __init__(self, name: str = "holdfast-store") -> None:
+        self._loop = asyncio.new_event_loop()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> Pending[T]:
+        """Let a coroutine run, without waiting for it.
+
+        Raises:
+            StoreUnavailableError: the loop is closed.
+        """
+        pending = Pending(self._loop, coroutine)
+        with self._lock:
+            if not self._closed:
+                self._loop.call_soon_threadsafe(pending._begin)  # noqa: SLF001 - the two are one mechanism
+                return pending
+        coroutine.close()
+        raise StoreUnavailableError("the store was closed")
+
+    def call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        """Run a coroutine; returns and raises what it does.
+
+        Whatever ends the wait sooner, TimeoutError or an exception out of a signal handler, cancels the coroutine.
+        """
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise RuntimeError("a call from the loop's own thread would wait for itself")
+        pending = self.start(coroutine)
+        try:
+            return pending.wait(timeout_s)
+        finally:
+            if not pending.has_ended:
+                pending.cancel()
+
+    def close(self) -> None:
+        """Cancel what still runs, and end the thread. Those who wait for it get StoreUnavailableError."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._loop.call_soon_threadsafe(self._loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(2 * CLOSE_TIMEOUT_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            tasks = asyncio.all_tasks(self._loop)
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                self._loop.run_until_complete(asyncio.wait(tasks, timeout=CLOSE_TIMEOUT_S))
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            asyncio.set_event_loop(None)
+            self._loop.close()
+
+
+class BlockingStore:
+    """A `CoordinationStore` with the same methods, which wait. The loop's thread belongs to whoever made it.
+
+    `timeout_s` bounds every method for engines that do not: it raises TimeoutError.
+    """
+
+    def __init__(self, store: CoordinationStore, loop_thread: LoopThread, timeout_s: float | None = None) -> None:
+        self._store = store
+        self._loop_thread = loop_thread
+        self._timeout_s = timeout_s
+
+    def get(self, key: str) -> Entry | None:
+        return self._call(self._store.get(key))
+
+    def get_prefix(self, prefix: str) -> Snapshot:
+        return self._call(self._store.get_prefix(prefix))
+
+    def transact(self, transaction: Transaction) -> Outcome:
+        return self._call(self._store.transact(transaction))
+
+    def grant(self, ttl_s: float) -> Lease:
+        return self._call(self._store.grant(ttl_s))
+
+    def keep_alive(self, lease_id: int) -> float:
+        return self._call(self._store.keep_alive(lease_id))
+
+    def revoke(self, lease_id: int) -> None:
+        self._call(self._store.revoke(lease_id))
+
+    def watch(self, prefix: str, from_revision: int, timeout_s: float | None = None) -> BlockingWatch:
+        """What changes under `prefix`; `timeout_s` is for each step of an iteration."""
+        return BlockingWatch(self._call(self._watch(prefix, from_revision)), self._loop_thread, timeout_s)
+
+    def local_address(self) -> str | None:
+        return self._call(self._local_address())
+
+    def close(self) -> None:
+        self._call(self._store.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self._loop_thread.call(coroutine, self._timeout_s)
+
+    async def _watch(self, prefix: str, from_revision: int) -> Watch:
+        return self._store.watch(prefix, from_revision)
+
+    async def _local_address(self) -> str | None:
+        return self._store.local_address()
+
+
+class BlockingWatch:
+    """An iterator over changes, for one thread. A step that is given up loses nothing: the next one continues it."""
+
+    def __init__(self, watch: Watch, loop_thread: LoopThread, timeout_s: float | None = None) -> None:
+        self._watch = watch
+        self._loop_thread = loop_thread
+        self._timeout_s = timeout_s
+        self._step: Pending[Changes | None] | None = None
+
+    def next(self, timeout_s: float | None = None) -> Changes | None:
+        """The next batch of changes, or None if the watch was closed. TimeoutError if there is none in time.
+
+        What the watch raises it raises again at every further step.
+        """
+        step = self._step
+        if step is None:
+            step = self._step = self._loop_thread.start(self._take_step())
+        changes = step.wait(timeout_s)
+        self._step = None  # not sooner: an exception out of a signal handler must not lose what the step brought
+        return changes
+
+    def close(self) -> None:
+        """End it; an iteration that waits in another thread ends, too."""
+        with suppress(StoreUnavailableError):  # the loop was closed, and the watch with it
+            self._loop_thread.call(self._end())
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Changes:
+        changes = self.next(self._timeout_s)
+        if changes is None:
+            raise StopIteration
+        return changes
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def _take_step(self) -> Changes | None:
+        try:
+            return await anext(self._watch)
+        except StopAsyncIteration:  # which no task can raise
+            return None
+
+    async def _end(self) -> None:
+        self._watch.close()
+
+
+def _stretch_s(deadline: float | None) -> float:
+    """How long to wait for a lock before the next look at the clock."""
+    left_s = (
+        threading.TIMEOUT_MAX if deadline is None else min(max(deadline - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
+    )
+    if threading.current_thread() is threading.main_thread():
+        return min(left_s, SIGNAL_WAIT_MAX_S)
+    return left_s

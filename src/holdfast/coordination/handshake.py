@@ -1,0 +1,62 @@
+"""How both sides prove that they know the job's token, without showing it.
+
+```
+server                                   client
+  Greeting(version, nonce)        ──►
+                                  ◄──      Proof(version, nonce, HMAC(token, "client", both nonces))
+  Proved(HMAC(token, "server", both nonces))  ──►
+```
+
+Each side checks the other's proof before it says or does anything else. A proof is good for one connection, since both
+sides have put a nonce in, and it cannot be sent back as the other side's, since it says whose it is. The token protects
+who may join; against those who can change packets on the way there is TLS. An empty token is a token like any other.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+VERSION = 1
+"""The version of the protocol, counted up when a message changes its meaning."""
+
+NONCE_BYTES = 32
+
+PROOF_BYTES = 32
+
+_Nonce = Annotated[bytes, Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
+_Mac = Annotated[bytes, Meta(min_length=PROOF_BYTES, max_length=PROOF_BYTES)]
+
+
+class Greeting(Struct, frozen=True, array_like=True, tag="holdfast"):
+    """The server's first message. Of other versions only the beginning is known to look like this."""
+
+    version: int
+    nonce: _Nonce
+
+
+class Proof(Struct, frozen=True, array_like=True, tag="proof"):
+    version: int
+    nonce: _Nonce
+    mac: _Mac
+
+
+class Proved(Struct, frozen=True, array_like=True, tag="proved"):
+    mac: _Mac
+
+
+def make_nonce() -> bytes:
+    return os.urandom(NONCE_BYTES)
+
+
+def prove(token: bytes, side: Literal["client", "server"], server_nonce: bytes, client_nonce: bytes) -> bytes:
+    return hmac.digest(token, side.encode() + server_nonce + client_nonce, "sha256")
+
+
+def is_proved(
+    mac: bytes, token: bytes, side: Literal["client", "server"], server_nonce: bytes, client_nonce: bytes
+) -> bool:
+    return hmac.compare_digest(mac, prove(token, side, server_nonce, client_nonce))

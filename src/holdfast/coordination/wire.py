@@ -1,0 +1,230 @@
+"""What goes over a connection between a client and the embedded server.
+
+Everything is a *frame*: the length of its body and a channel, four bytes each, then the body, one message in msgpack.
+The channel is the number that the client gave to its request. Answers carry the number of what they answer, changes
+that of the watch they belong to, and 0 is for the connection itself. The channel is outside of the body, so that a body
+that goes to a thousand clients is encoded once.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import StrEnum
+from typing import TypeAlias
+
+from msgspec import DecodeError, Struct, ValidationError
+from msgspec.msgpack import Decoder, Encoder
+
+from holdfast.coordination.handshake import Greeting, Proof, Proved
+from holdfast.coordination.model import Changes, Entry, Lease, Outcome, Snapshot, Transaction
+
+FRAME_MAX_BYTES = 4 << 20
+"""How long the body of a request may be."""
+
+ANSWER_MAX_BYTES = 64 << 20
+"""How long the body of an answer may be. It can hold more than one request can write."""
+
+UNPROVEN_FRAME_MAX_BYTES = 1 << 10
+"""How long a body may be before the other side has proved that it knows the token."""
+
+THE_CONNECTION = 0
+"""The channel of messages about the connection itself."""
+
+CHANNEL_MAX = (1 << 32) - 1
+
+HEADER = struct.Struct("!II")
+
+
+class ProtocolError(Exception):
+    """The peer does not keep to the protocol."""
+
+
+class Reason(StrEnum):
+    """Why there is no other answer."""
+
+    VALUE = "value"
+    """The request has a value that no engine accepts: ValueError."""
+
+    LEASE_LOST = "lease lost"
+    COMPACTED = "compacted"
+
+    REFUSED = "refused"
+    """The client has not proved that it may be here. The connection ends."""
+
+    PROTOCOL = "protocol"
+    """The client does not keep to the protocol. The connection ends."""
+
+
+# Requests
+
+
+class Get(Struct, frozen=True, array_like=True, tag="get"):
+    key: str
+
+
+class GetPrefix(Struct, frozen=True, array_like=True, tag="prefix"):
+    prefix: str
+
+
+class Transact(Struct, frozen=True, array_like=True, tag="transact"):
+    transaction: Transaction
+
+
+class Grant(Struct, frozen=True, array_like=True, tag="grant"):
+    ttl_s: float
+
+
+class KeepAlive(Struct, frozen=True, array_like=True, tag="keep"):
+    lease: int
+
+
+class Revoke(Struct, frozen=True, array_like=True, tag="revoke"):
+    lease: int
+
+
+class WatchFrom(Struct, frozen=True, array_like=True, tag="watch"):
+    """Changes come over this request's channel from now on, the past ones before the answer."""
+
+    prefix: str
+    from_revision: int
+
+
+class Unwatch(Struct, frozen=True, array_like=True, tag="unwatch"):
+    """End the watch of this channel. There is no answer."""
+
+
+class Goodbye(Struct, frozen=True, array_like=True, tag="goodbye"):
+    """The client closes the connection and lives on: its leases keep their time. There is no answer."""
+
+
+Request: TypeAlias = Get | GetPrefix | Transact | Grant | KeepAlive | Revoke | WatchFrom | Unwatch | Goodbye
+
+
+# Answers
+
+
+class Found(Struct, frozen=True, array_like=True, tag="found"):
+    entry: Entry | None
+
+
+class Listed(Struct, frozen=True, array_like=True, tag="listed"):
+    snapshot: Snapshot
+
+
+class Transacted(Struct, frozen=True, array_like=True, tag="transacted"):
+    outcome: Outcome
+
+
+class Granted(Struct, frozen=True, array_like=True, tag="granted"):
+    lease: Lease
+
+
+class Kept(Struct, frozen=True, array_like=True, tag="kept"):
+    ttl_s: float
+
+
+class Revoked(Struct, frozen=True, array_like=True, tag="revoked"):
+    pass
+
+
+class Watching(Struct, frozen=True, array_like=True, tag="watching"):
+    pass
+
+
+class Changed(Struct, frozen=True, array_like=True, tag="changed"):
+    """What a watch is for. It answers nothing."""
+
+    changes: Changes
+
+
+class Failed(Struct, frozen=True, array_like=True, tag="failed"):
+    reason: Reason
+    text: str
+
+
+Answer: TypeAlias = Found | Listed | Transacted | Granted | Kept | Revoked | Watching | Changed | Failed
+
+encode = Encoder().encode
+
+_decode_request = Decoder(Request).decode
+_decode_answer = Decoder(Answer).decode
+_decode_proof = Decoder(Proof).decode
+_decode_greeting = Decoder(Greeting | Failed).decode
+_decode_proved = Decoder(Proved | Failed).decode
+
+
+def decode_request(body: bytes) -> Request:
+    try:
+        return _decode_request(body)
+    except (DecodeError, ValidationError) as error:
+        raise ProtocolError(f"a request that cannot be read: {error}") from None
+
+
+def decode_answer(body: bytes) -> Answer:
+    try:
+        return _decode_answer(body)
+    except (DecodeError, ValidationError) as error:
+        raise ProtocolError(f"an answer that cannot be read: {error}") from None
+
+
+def decode_proof(body: bytes) -> Proof:
+    try:
+        return _decode_proof(body)
+    except (DecodeError, ValidationError) as error:
+        raise ProtocolError(f"a proof that cannot be read: {error}") from None
+
+
+def decode_greeting(body: bytes) -> Greeting | Failed:
+    try:
+        return _decode_greeting(body)
+    except (DecodeError, ValidationError) as error:
+        raise ProtocolError(f"a greeting that cannot be read: {error}") from None
+
+
+def decode_proved(body: bytes) -> Proved | Failed:
+    try:
+        return _decode_proved(body)
+    except (DecodeError, ValidationError) as error:
+        raise ProtocolError(f"a proof that cannot be read: {error}") from None
+
+
+def frame(channel: int, body: bytes) -> bytes:
+    return HEADER.pack(len(body), channel) + body
+
+
+class Frames:
+    """Bytes come in as they come, frames go out whole. What is held is never more than one frame and one `feed`."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self._data: bytes | bytearray = b""
+        self._offset = 0
+
+    def feed(self, data: bytes) -> None:
+        if self._offset == len(self._data):
+            self._data = data  # nearly always: nothing is left over, and nothing is copied
+        elif isinstance(self._data, bytearray):
+            del self._data[: self._offset]
+            self._data += data
+        else:
+            self._data = bytearray(memoryview(self._data)[self._offset :])
+            self._data += data
+        self._offset = 0
+
+    def take(self) -> tuple[int, bytes] | None:
+        """The next frame's channel and body, or None if it is not all there.
+
+        Raises:
+            ProtocolError: it is longer than the limit. This is known from its header.
+        """
+        start = self._offset + HEADER.size
+        if len(self._data) < start:
+            return None
+        length, channel = HEADER.unpack_from(self._data, self._offset)
+        if length > self.limit_bytes:
+            raise ProtocolError(f"a frame of {length} bytes, more than {self.limit_bytes}")
+        end = start + length
+        if len(self._data) < end:
+            return None
+        self._offset = end
+        return channel, self._data[start:end]

@@ -1,0 +1,398 @@
+"""What a node does next: a pure function of what it sees and what it is. Every rule of the rendezvous is here.
+
+- The node that holds the leader's key leads. The key is under its lease, so a leader that is gone has no key, and the
+  first to see that takes it. Nothing else is elected.
+- The leader writes the next generation in one transaction, guarded by the last one and by its own leadership: two
+  leaders cannot both succeed, and a generation is decided once.
+- A generation ends when somebody writes that it is broken, and why: a worker failed, a node is gone, nodes are to be
+  let in. Everybody hears of it, stops its workers, and says so. The next generation waits for that word from everyone
+  who was in the last one and is still there.
+- A node that cannot renew its lease stops its workers while the lease still holds. Others start theirs after it has
+  run out.
+- The job ends with one record: all members are done, or one failed and no restart is left.
+
+`decide` is called whenever anything may have changed. It says what should be so, not what is new: it can be asked again
+at any time, and a transaction that comes too late fails its guards and changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.coordination.model import Created, Delete, DeletePrefix, Modified, Put, Transaction, absent
+from holdfast.rendezvous.records import BreakKind, Broken, End, EndKind, Failure, Generation, Member, Node, encode
+from holdfast.rendezvous.seating import seat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from holdfast.rendezvous.records import Keys
+    from holdfast.rendezvous.view import View
+
+
+LEASE_LOST = "this node could not renew its lease in time, and the others count it as lost"
+
+
+class Settings(Struct, frozen=True):
+    """The limits of a rendezvous; every time is in seconds."""
+
+    min_nodes: int
+    max_nodes: int
+    max_restarts: int = 0
+
+    last_call_s: float = 5.0
+    """How long the first generation waits for more nodes once there are enough."""
+
+    recall_s: float = 0.0
+    """How long a later one does, when a node was lost."""
+
+    join_timeout_s: float = 600.0
+    """How long a node waits for enough nodes."""
+
+
+class Me(Struct, frozen=True):
+    """This node. `running` and `stopped` are generations: the one whose workers may be alive here, and the newest one
+    whose workers are known to have ended. `published` is what the store has of us.
+
+    `stop_by` is when workers have to be told to stop because the lease cannot be renewed, and `cut_off_since` when the
+    store answered last, if it does not.
+    """
+
+    node: str = ""
+    lease: int = 0
+    offer: Node | None = None
+    published: Node | None = None
+    running: int = 0
+    stopped: int = 0
+    done: int = 0
+    is_done_published: bool = False
+    failure: Failure | None = None
+    closing: End | None = None
+    store_is_gone: bool = False
+    stop_by: float = float("inf")
+    cut_off_since: float | None = None
+    waiting_since: float | None = None
+    enough_since: float | None = None
+
+
+class Join(Struct, frozen=True):
+    """Take a lease, and put this node into the store under it."""
+
+
+class Propose(Struct, frozen=True):
+    """Ask the store for a transaction. `what` is for people; the rest is what is true of us if it succeeds."""
+
+    transaction: Transaction
+    what: str
+    publishes: Node | None = None
+    marks_done: bool = False
+
+
+class Start(Struct, frozen=True):
+    """Start the workers of a generation."""
+
+    generation: Generation
+
+
+class Stop(Struct, frozen=True):
+    """Stop the workers."""
+
+    reason: str
+    is_failure: bool = False
+
+
+class Leave(Struct, frozen=True):
+    """This node's part is over: the job's end, or None if too few nodes came in time or the store is gone."""
+
+    end: End | None
+    reason: str
+
+
+Action: TypeAlias = Join | Propose | Start | Stop | Leave
+
+
+class Decision(Struct, frozen=True):
+    """What to do; what this node remembers of it; when to ask again if nothing happens; and a line for people."""
+
+    me: Me
+    actions: tuple[Action, ...] = ()
+    wake_at: float | None = None
+    status: str = ""
+
+
+def decide(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Decision:
+    """What `me` does, given what it sees."""
+    mine = _my_part(view, me, now, settings, keys)
+    me = mine.me
+    # A leader leads also while its own workers stop.
+    is_busy = any(not isinstance(action, Stop) for action in mine.actions)
+    if is_busy or me.published is None or view.end is not None or me.store_is_gone:
+        return mine
+    if view.leader is None:
+        return replace(mine, actions=(*mine.actions, Propose(_claim(me, keys), "lead")))
+    if view.leader != me.node or not view.is_whole:
+        return mine
+    led = _lead(view, me, now, settings, keys)
+    wakes = [at for at in (mine.wake_at, led.wake_at) if at is not None]
+    return Decision(
+        led.me, (*mine.actions, *led.actions), wake_at=min(wakes, default=None), status=led.status or mine.status
+    )
+
+
+def registration(me: Me, keys: Keys) -> Transaction:
+    """Put this node into the store; it leads if nobody does."""
+    assert me.offer is not None
+    put = Put(keys.node(me.node), encode(me.offer), me.lease)
+    return Transaction(
+        (absent(keys.leader), absent(keys.end)), (put, Put(keys.leader, me.node.encode(), me.lease)), (put,)
+    )
+
+
+def _claim(me: Me, keys: Keys) -> Transaction:
+    return Transaction((absent(keys.leader), absent(keys.end)), (Put(keys.leader, me.node.encode(), me.lease),))
+
+
+# What every node does for itself
+
+
+def _my_part(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Decision:  # noqa: PLR0911 - one a rule
+    is_done = 0 < me.running == me.done
+    if me.running and not is_done:
+        reason = _reason_to_stop(view, me, now)
+        if reason is not None:
+            return Decision(me, (reason,))
+        if me.failure is not None:
+            return _tell_of_failure(view, me, keys)
+        return Decision(me, wake_at=None if me.stop_by == float("inf") else me.stop_by)
+    if view.end is not None:
+        return Decision(me, (Leave(view.end, view.end.reason),))
+    if me.store_is_gone:
+        return Decision(me, (Leave(None, "the store is gone"),))
+    if me.closing is not None:
+        put = Put(keys.end, encode(me.closing))
+        return Decision(me, (Propose(Transaction((absent(keys.end),), (put,)), f"close: {me.closing.reason}"),))
+    if is_done:
+        return _wait_for_the_others(view, me, keys)
+    if me.offer is None:
+        return Decision(me)
+    return _seek_a_place(view, me, now, settings, keys)
+
+
+def _reason_to_stop(view: View, me: Me, now: float) -> Stop | None:  # noqa: PLR0911 - one a reason
+    """Why workers that run must not go on, if so."""
+    generation = view.generation
+    if view.end is not None:
+        return Stop(view.end.reason, view.end.kind is EndKind.FAILED)
+    if me.store_is_gone:
+        return Stop("the store that the nodes meet in is gone")
+    if not me.lease:
+        return Stop(LEASE_LOST)
+    if now >= me.stop_by:
+        return Stop("the store cannot be reached; the others will count this node as lost")
+    if generation is not None and generation.number > me.running:
+        return Stop(f"the others went on without this node, to generation {generation.number}")
+    if view.broken is not None and view.broken.generation == me.running:
+        return Stop(view.broken.reason, view.broken.kind is BreakKind.FAILED)
+    return None
+
+
+def _tell_of_failure(view: View, me: Me, keys: Keys) -> Decision:
+    failure = me.failure
+    generation = view.generation
+    assert failure is not None
+    if generation is None or view.broken is not None:
+        return Decision(me)
+    reason = f"rank {failure.rank} on {failure.host} failed: {failure.message}"
+    broken = Broken(generation.number, BreakKind.FAILED, reason, failure)
+    return Decision(me, (_break(view, keys, broken),))
+
+
+def _wait_for_the_others(view: View, me: Me, keys: Keys) -> Decision:
+    """All workers here succeeded. If the generation breaks nevertheless, this node is needed again."""
+    if view.generation is None or view.generation.number > me.running:
+        return Decision(me, (Stop("the others went on without this node"),))
+    if view.broken is not None:
+        return Decision(me, (Stop(view.broken.reason, view.broken.kind is BreakKind.FAILED),))
+    if me.is_done_published:
+        # Whatever becomes of our lease: the others know.
+        return Decision(me, status="the workers of this node are done; waiting for the other nodes")
+    if not me.lease:
+        return Decision(me, (Stop(LEASE_LOST),))
+    put = Put(keys.done_by(me.done, me.node), b"")
+    return Decision(me, (Propose(Transaction(_still_on(view, keys), (put,)), "done", marks_done=True),))
+
+
+def _seek_a_place(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Decision:  # noqa: PLR0911 - likewise
+    """No workers run here, and some should."""
+    generation, broken = view.generation, view.broken
+    rank = None if generation is None else generation.rank_of(me.node)
+    if generation is not None and rank is not None:
+        if broken is None and me.stopped < generation.number:
+            return Decision(replace(me, running=generation.number, waiting_since=None), (Start(generation),))
+        if me.failure is not None and broken is None:
+            return _tell_of_failure(view, me, keys)
+        me = replace(me, stopped=generation.number)
+    me = replace(me, failure=None)
+    if generation is not None and broken is None:
+        if rank is not None:
+            reason = f"{_name(me)} had to stop its workers"
+            return Decision(me, (_break(view, keys, Broken(generation.number, BreakKind.LOST, reason)),))
+        me = replace(me, waiting_since=None)
+        status = f"{len(generation.members)} nodes run; this one waits as a spare"
+    else:
+        me = replace(me, waiting_since=now if me.waiting_since is None else me.waiting_since)
+        status = _waiting_for(view, settings)
+    deadlines = [since + settings.join_timeout_s for since in (me.waiting_since, me.cut_off_since) if since is not None]
+    deadline = min(deadlines, default=None)
+    if deadline is not None and now >= deadline:
+        return Decision(me, (Leave(None, _too_late(me, settings)),))
+    assert me.offer is not None
+    offer = replace(me.offer, stopped=me.stopped)
+    me = replace(me, offer=offer)
+    if not me.lease or me.published is None:
+        return Decision(me, (Join(),), deadline, status)
+    if me.published != offer:
+        put = Put(keys.node(me.node), encode(offer), me.lease)
+        ready = Propose(Transaction((absent(keys.end),), (put,)), "ready", publishes=offer)
+        return Decision(me, (ready,), deadline, status)
+    return Decision(me, wake_at=deadline, status=status)
+
+
+def _too_late(me: Me, settings: Settings) -> str:
+    if me.cut_off_since is not None:
+        return f"the store could not be reached for {settings.join_timeout_s:g} s"
+    return f"too few nodes came within {settings.join_timeout_s:g} s: at least {settings.min_nodes} are needed"
+
+
+def _waiting_for(view: View, settings: Settings) -> str:
+    left = view.broken.nodes_left if view.broken is not None else 0
+    enough = f"{settings.min_nodes} are needed; waiting for more, up to {settings.join_timeout_s:g} s"
+    if 0 < left < settings.min_nodes:
+        return f"{left} {'node is' if left == 1 else 'nodes are'} left and {enough}"
+    if view.is_whole and len(view.nodes) < settings.min_nodes:
+        return f"{len(view.nodes)} {'node is' if len(view.nodes) == 1 else 'nodes are'} here and {enough}"
+    return f"waiting for the other nodes, up to {settings.join_timeout_s:g} s"
+
+
+# What the leader does for all
+
+
+def _lead(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Decision:
+    generation, broken = view.generation, view.broken
+    if generation is None or broken is not None:
+        return _form(view, me, now, settings, keys)
+    me = replace(me, enough_since=None)
+    members = {member.node: member for member in generation.members}
+    if members.keys() <= view.done:
+        reason = f"all {len(members)} nodes succeeded" if len(members) > 1 else "the node succeeded"
+        return Decision(me, (_end(view, keys, End(EndKind.SUCCEEDED, reason)),))
+    lost = [member for node, member in members.items() if node not in view.nodes and node not in view.done]
+    if lost:
+        hosts = _listed(member.host for member in lost)
+        left = len(view.nodes)
+        broken = Broken(generation.number, BreakKind.LOST, f"lost {hosts}", nodes_left=left)
+        return Decision(me, (_break(view, keys, broken),))
+    newcomers = view.nodes.keys() - members.keys()
+    if newcomers and len(members) < settings.max_nodes and not view.done:
+        hosts = _listed(view.nodes[node].host for node in sorted(newcomers, key=view.ages.__getitem__))
+        return Decision(me, (_break(view, keys, Broken(generation.number, BreakKind.JOINED, f"letting in {hosts}")),))
+    return Decision(me)
+
+
+def _form(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Decision:
+    """Write the next generation, once it can be: all of the last one have stopped, and there are enough."""
+    last, broken = view.generation, view.broken
+    if broken is not None and broken.kind is BreakKind.FAILED and last is not None and not _budget(last):
+        why = f"{broken.reason} (restarts: {last.restarts} of {last.max_restarts})"
+        return Decision(me, (_end(view, keys, End(EndKind.FAILED, why, broken.failure)),))
+    members = () if last is None else last.members
+    still_stopping = [
+        member for member in members if member.node in view.nodes and view.nodes[member.node].stopped < _number(last)
+    ]
+    if still_stopping:
+        hosts = _listed(member.host for member in still_stopping)
+        return Decision(me, status=f"waiting for the workers on {hosts} to stop")
+    if len(view.nodes) < settings.min_nodes:
+        return Decision(replace(me, enough_since=None))
+    me = replace(me, enough_since=now if me.enough_since is None else me.enough_since)
+    assert me.enough_since is not None
+    patience_s = settings.last_call_s if last is None else settings.recall_s
+    is_optional = last is not None and (broken is None or broken.kind is not BreakKind.LOST)
+    last_call = me.enough_since + patience_s
+    if len(view.nodes) < settings.max_nodes and not is_optional and now < last_call:
+        status = f"{len(view.nodes)} nodes are here, which is enough; more may come for {last_call - now:.3g} s"
+        return Decision(me, wake_at=last_call, status=status)
+    return Decision(me, (_next_generation(view, settings, keys),))
+
+
+def _next_generation(view: View, settings: Settings, keys: Keys) -> Propose:
+    last, broken = view.generation, view.broken
+    order = seat((member.node for member in last.members) if last else (), view.nodes, view.ages, settings.max_nodes)
+    nodes = view.nodes
+    failed = broken is not None and broken.kind is BreakKind.FAILED
+    made = Generation(
+        number=_number(last) + 1,
+        members=tuple(
+            Member(node, nodes[node].host, nodes[node].address, nodes[node].role, nodes[node].workers) for node in order
+        ),
+        master_address=nodes[order[0]].address,
+        master_port=nodes[order[0]].port,
+        restarts=(last.restarts if last else 0) + failed,
+        max_restarts=last.max_restarts if last else settings.max_restarts,
+    )
+    operations = (
+        Put(keys.generation, encode(made)),
+        Delete(keys.broken),
+        DeletePrefix(keys.done),
+        *((DeletePrefix(keys.values_of(last.number)),) if last else ()),
+    )
+    what = f"generation {made.number} of {len(order)} nodes"
+    return Propose(Transaction(_as_leader(view, keys), operations), what)
+
+
+def _end(view: View, keys: Keys, end: End) -> Propose:
+    """Only the end is kept, so that whoever comes late to this run learns of it."""
+    operations = (
+        Put(keys.end, encode(end)),
+        Delete(keys.generation),
+        Delete(keys.broken),
+        DeletePrefix(keys.done),
+        DeletePrefix(keys.values),
+    )
+    return Propose(Transaction(_as_leader(view, keys), operations), f"end: {end.reason}")
+
+
+def _break(view: View, keys: Keys, broken: Broken) -> Propose:
+    return Propose(Transaction(_still_on(view, keys), (Put(keys.broken, encode(broken)),)), f"break: {broken.reason}")
+
+
+def _still_on(view: View, keys: Keys) -> tuple[Modified | Created, ...]:
+    """The generation that we see is the current one, and nobody has broken it."""
+    return (Modified(keys.generation, view.generation_revision), absent(keys.broken), absent(keys.end))
+
+
+def _as_leader(view: View, keys: Keys) -> tuple[Modified | Created, ...]:
+    """The generation that we see is the current one, and we lead."""
+    leads = Created(keys.leader, view.leader_revision)
+    return (Modified(keys.generation, view.generation_revision), leads, absent(keys.end))
+
+
+def _number(generation: Generation | None) -> int:
+    return 0 if generation is None else generation.number
+
+
+def _budget(generation: Generation) -> int:
+    return generation.max_restarts - generation.restarts
+
+
+def _name(me: Me) -> str:
+    return me.offer.host if me.offer else me.node
+
+
+def _listed(hosts: Iterable[str], at_most: int = 4) -> str:
+    names = list(hosts)
+    more = len(names) - at_most
+    return ", ".join(names[:at_most]) + (f" and {more} more" if more > 0 else "")

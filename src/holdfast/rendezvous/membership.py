@@ -1,0 +1,262 @@
+"""One node's life in a group, without input or output: what it hears goes in, what it asks for comes out.
+
+Around `decide` it keeps what a conversation with a store needs: one transaction at a time, a lease that is renewed, a
+view that is read again when it broke, and patience with a store that does not answer. The edge (`member`) carries out
+effects and reports back; the simulator is another edge.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.coordination.model import DeletePrefix, Transaction
+from holdfast.rendezvous.decide import Join, Leave, Me, Propose, Start, Stop, decide, registration
+from holdfast.rendezvous.view import View
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.coordination.model import Changes, Lease, Operation, Outcome, Snapshot
+    from holdfast.rendezvous.decide import Action, Settings
+    from holdfast.rendezvous.records import End, Failure, Keys, Node
+
+RETRY_S = 0.2
+"""How long after a request that failed the next one is made."""
+
+STOP_AT = 0.75
+"""Of a lease that cannot be renewed, the share of its time after which workers are told to stop ..."""
+
+FENCE_AT = 0.9
+"""... and after which they are killed, whatever their agent does. The rest of the lease is the time that takes."""
+
+
+class Grant(Struct, frozen=True):
+    """Ask for a lease; `granted` or `unavailable` is the answer."""
+
+    ttl_s: float
+
+
+class KeepAlive(Struct, frozen=True):
+    """Renew the lease; `kept`, `lease_lost` or `unavailable` is the answer."""
+
+    lease: int
+
+
+class Transact(Struct, frozen=True):
+    """Carry out a transaction; `answered`, `lease_lost` or `unavailable` is the answer."""
+
+    transaction: Transaction
+    what: str
+
+
+class Follow(Struct, frozen=True):
+    """Follow the keys under a prefix instead of what was followed before; `read` and `changed` are the answers."""
+
+    prefix: str
+
+
+Effect: TypeAlias = Grant | KeepAlive | Transact | Follow | Start | Stop | Leave
+
+
+class Membership:
+    """A node in a group. Every method takes the time; `step` says what is to be done now.
+
+    `wake_at` is when to step again if nothing happens, `status` a line for people, `fence_at` until when the
+    workers of this node may live if nothing more is heard from the store.
+    """
+
+    def __init__(
+        self, keys: Keys, settings: Settings, name: str, *, ttl_s: float, keep_alive_s: float, store_may_return: bool
+    ) -> None:
+        self.me = Me()
+        self.view: View | None = None
+        self.wake_at: float | None = None
+        self.status = ""
+        self.fence_at = float("inf")
+        self.settings = settings
+        self._keys = keys
+        self._name = name
+        self._ttl_s = ttl_s
+        self._keep_alive_s = keep_alive_s
+        self._store_may_return = store_may_return
+        self._registrations = 0
+        self._following = ""
+        self._proposed: Propose | None = None
+        self._is_writing = False
+        self._is_renewing = False
+        self._renew_at = float("inf")
+        self._retry_at = 0.0
+        self._own_change = 0
+        self._refused: tuple[Transaction, int] | None = None
+        self._stopping = ""
+        self._has_left = False
+
+    # What the agent says
+
+    def seek(self, offer: Node, now: float) -> None:
+        """No workers run on this node, and it wants a place in the next generation."""
+        me = self.me
+        self.me = replace(
+            me,
+            offer=offer,
+            stopped=max(me.stopped, me.running),
+            running=0,
+            done=0,
+            is_done_published=False,
+            waiting_since=now if me.offer is None else me.waiting_since,
+        )
+        self._stopping = ""
+
+    def fail(self, failure: Failure) -> None:
+        """A worker of the generation that runs here failed."""
+        if self.me.running and self.me.failure is None:
+            self.me = replace(self.me, failure=failure)
+
+    def succeed(self) -> None:
+        """All workers of the generation that runs here succeeded."""
+        self.me = replace(self.me, done=self.me.running)
+
+    def close(self, end: End) -> None:
+        """End the job for all nodes; no workers run on this one."""
+        self.me = replace(self.me, stopped=max(self.me.stopped, self.me.running), running=0, closing=end)
+
+    # What the store says
+
+    def read(self, snapshot: Snapshot, prefix: str) -> None:
+        if prefix == self._following:
+            self.view = View.read(self._keys, snapshot, is_whole=prefix == self._keys.group)
+            self._own_change = 0
+            self._refused = None
+            self._answered()
+
+    def changed(self, changes: Changes, prefix: str) -> None:
+        if prefix == self._following and self.view is not None:
+            self.view.apply(changes)
+
+    def granted(self, lease: Lease, sent_at: float) -> None:
+        self._is_writing = False
+        self._registrations += 1
+        self.me = replace(self.me, node=f"{self._name}.{self._registrations}", lease=lease.id, published=None)
+        self._ttl_s = lease.ttl_s
+        self.kept(lease.ttl_s, sent_at)
+
+    def kept(self, ttl_s: float, sent_at: float) -> None:
+        """The lease was renewed by a request that was sent at that time: counted from then, it holds for sure."""
+        self._is_renewing = False
+        self._renew_at = sent_at + self._keep_alive_s
+        self.me = replace(self.me, stop_by=sent_at + ttl_s * STOP_AT)
+        self.fence_at = sent_at + ttl_s * FENCE_AT
+        self._answered()
+
+    def lease_lost(self) -> None:
+        self._is_writing = self._is_renewing = False
+        self._proposed = None
+        self._renew_at = float("inf")
+        self.me = replace(self.me, node="", lease=0, published=None, stop_by=float("inf"))
+        self._answered()
+
+    def answered(self, outcome: Outcome) -> None:
+        proposed, self._proposed = self._proposed, None
+        self._is_writing = False
+        self._answered()
+        if proposed is None:
+            return
+        transaction = proposed.transaction
+        if outcome.succeeded and proposed.marks_done:
+            self.me = replace(self.me, is_done_published=True)
+        if proposed.publishes is not None and (outcome.succeeded or transaction.otherwise):
+            self.me = replace(self.me, published=proposed.publishes)
+        if outcome.succeeded and self._is_followed(transaction.then):
+            self._own_change = outcome.revision
+        elif not outcome.succeeded and self.view is not None:
+            self._refused = (transaction, self.view.revision)
+
+    def unavailable(self, effect: Effect, now: float, *, is_gone: bool = False) -> None:
+        """A request was not answered: it may or may not have been carried out."""
+        match effect:
+            case Grant() | Transact():
+                self._is_writing = False
+                self._proposed = None
+                self._retry_at = now + RETRY_S
+            case KeepAlive():
+                self._is_renewing = False
+                self._renew_at = now + RETRY_S
+        if self.me.cut_off_since is None:
+            self.me = replace(self.me, cut_off_since=now)
+        if is_gone and self.view is not None and not self._store_may_return:
+            self.me = replace(self.me, store_is_gone=True)
+
+    def _answered(self) -> None:
+        if self.me.cut_off_since is not None:
+            self.me = replace(self.me, cut_off_since=None)
+
+    # What is to be done
+
+    def step(self, now: float) -> list[Effect]:
+        if self._has_left:
+            self.wake_at = None
+            return []
+        effects: list[Effect] = []
+        view = self.view or View(self._keys)
+        decision = decide(view, self.me, now, self.settings, self._keys)
+        self.me = decision.me
+        self.status = decision.status
+        wakes = [decision.wake_at, *(self._act(action, now, effects) for action in decision.actions)]
+        if self.me.lease and not self._is_renewing:
+            if now >= self._renew_at:
+                self._is_renewing = True
+                effects.append(KeepAlive(self.me.lease))
+            else:
+                wakes.append(self._renew_at)
+        leads = view.leader is not None and view.leader == self.me.node
+        prefix = self._keys.group if leads else self._keys.shared
+        if prefix != self._following:
+            self._following = prefix
+            effects.append(Follow(prefix))
+        self.wake_at = min((at for at in wakes if at is not None), default=None)
+        return effects
+
+    def _act(self, action: Action, now: float, effects: list[Effect]) -> float | None:
+        """Turn an action into effects; returns when to try again if it has to wait."""
+        match action:
+            case Start():
+                effects.append(action)
+            case Stop():
+                if not self._stopping:
+                    self._stopping = action.reason
+                    effects.append(action)
+            case Leave():
+                self._has_left = True
+                effects.append(action)
+            case Join() | Propose():
+                return self._write(action, now, effects)
+        return None
+
+    def _write(self, action: Join | Propose, now: float, effects: list[Effect]) -> float | None:
+        view = self.view
+        if view is None or self._is_writing:
+            return None
+        if now < self._retry_at:
+            return self._retry_at
+        if isinstance(action, Join):
+            if not self.me.lease:
+                self._is_writing = True
+                effects.append(Grant(self._ttl_s))
+                return None
+            action = Propose(registration(self.me, self._keys), "join", publishes=self.me.offer)
+        # What we changed ourselves, or what made us fail, is on its way to us. To ask again before it is here is no use.
+        if view.revision < self._own_change or self._refused == (action.transaction, view.revision):
+            return None
+        self._is_writing = True
+        self._proposed = action
+        effects.append(Transact(action.transaction, action.what))
+        return None
+
+    def _is_followed(self, operations: Sequence[Operation]) -> bool:
+        return any(
+            (operation.prefix if isinstance(operation, DeletePrefix) else operation.key).startswith(self._following)
+            for operation in operations
+        )

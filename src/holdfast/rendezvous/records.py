@@ -1,0 +1,184 @@
+"""What nodes write for each other, and where.
+
+Everything of a run is under ``runs/<run id>/group/``:
+
+| key | written by | holds |
+|---|---|---|
+| ``nodes/<node>`` | the node, under its lease | `Node`: what it is and what it offers |
+| ``shared/leader`` | the node that leads, under its lease | the node's id |
+| ``shared/generation`` | the leader | `Generation`: who is in, in which order, and where the master is |
+| ``shared/broken`` | whoever finds out first | `Broken`: the generation is over, and why |
+| ``shared/end`` | the leader, or a node that closes the run | `End`: the job is over, and how it ended |
+| ``done/<generation>/<node>`` | the node | nothing: that all its workers succeeded |
+
+Everybody watches ``shared/``, which changes a few times in a generation. The leader alone watches the whole group.
+So a change of the membership costs a message or two for each node, however many there are. Values are JSON, for people
+with an etcdctl.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from holdfast.coordination.model import Entry
+
+NO_RANK = -1
+
+TEXT_MAX_CHARACTERS = 16_384
+"""How much of a traceback other nodes are told; its end, where the reason is."""
+
+
+class Node(Struct, frozen=True):
+    """A node as the others see it. `port` is free on it, for the workers' master should it have rank 0.
+
+    `stopped` is the newest generation whose workers have all ended here: a node that was in the last generation
+    can be in the next only once it has said so.
+    """
+
+    host: str
+    address: str
+    port: int
+    role: str
+    workers: int
+    rank: int = NO_RANK
+    stopped: int = 0
+
+
+class Member(Struct, frozen=True, array_like=True):
+    """A node of a generation. Its rank is its place among the members."""
+
+    node: str
+    host: str
+    address: str
+    role: str
+    workers: int
+
+
+class Generation(Struct, frozen=True):
+    """Who runs together, in the order of their ranks, and how often the job was restarted because it failed."""
+
+    number: int
+    members: tuple[Member, ...]
+    master_address: str
+    master_port: int
+    restarts: int
+    max_restarts: int
+
+    def rank_of(self, node: str) -> int | None:
+        for rank, member in enumerate(self.members):
+            if member.node == node:
+                return rank
+        return None
+
+
+class Failure(Struct, frozen=True):
+    """A worker that failed, as every node tells of it."""
+
+    node: str
+    host: str
+    rank: int
+    local_rank: int
+    pid: int
+    exit_code: int
+    message: str
+    timestamp: float
+    error_file: str = ""
+    traceback: str = ""
+
+
+class BreakKind(StrEnum):
+    """Why a generation is over."""
+
+    FAILED = "failed"
+    """A worker failed. The only kind that takes a restart from the job's budget."""
+
+    LOST = "lost"
+    """A node is gone, or had to stop its workers because it could have been taken for gone."""
+
+    JOINED = "joined"
+    """Nodes are to be let in."""
+
+
+class Broken(Struct, frozen=True):
+    """The end of a generation. `nodes_left` is how many the leader counts, or 0 if another node wrote it."""
+
+    generation: int
+    kind: BreakKind
+    reason: str
+    failure: Failure | None = None
+    nodes_left: int = 0
+
+
+class EndKind(StrEnum):
+    """How a job ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+    CLOSED = "closed"
+    """A node closed the rendezvous: it cannot go on, and says why."""
+
+
+class End(Struct, frozen=True):
+    """The end of the job, the same for every node."""
+
+    kind: EndKind
+    reason: str
+    failure: Failure | None = None
+
+
+class Keys:
+    """The keys of one run."""
+
+    __slots__ = ("broken", "done", "end", "generation", "group", "leader", "nodes", "shared", "values")
+
+    def __init__(self, run_id: str) -> None:
+        run = f"runs/{quote(run_id, safe='')}"
+        self.group = f"{run}/group/"
+        self.shared = f"{self.group}shared/"
+        self.leader = f"{self.shared}leader"
+        self.generation = f"{self.shared}generation"
+        self.broken = f"{self.shared}broken"
+        self.end = f"{self.shared}end"
+        self.nodes = f"{self.group}nodes/"
+        self.done = f"{self.group}done/"
+        self.values = f"{run}/values/"
+
+    def node(self, node: str) -> str:
+        return f"{self.nodes}{node}"
+
+    def done_by(self, generation: int, node: str) -> str:
+        return f"{self.done}{generation}/{node}"
+
+    def values_of(self, generation: int) -> str:
+        """Where the workers and agents of a generation keep values of their own."""
+        return f"{self.values}{generation}/"
+
+
+Record = TypeVar("Record", Node, Generation, Broken, End)
+
+
+def encode(record: Struct) -> bytes:
+    return msgspec.json.encode(record)
+
+
+def decode(entry: Entry, kind: type[Record]) -> Record:
+    """The record in an entry.
+
+    Raises:
+        RendezvousStateError: it holds something else; another program, or another version of this one, wrote it.
+    """
+    try:
+        return msgspec.json.decode(entry.value, type=kind)
+    except msgspec.MsgspecError as error:
+        from holdfast.rendezvous.errors import RendezvousStateError  # noqa: PLC0415 - only on the way out
+
+        raise RendezvousStateError(
+            f"{entry.key} in the store is not what holdfast writes ({error}); does something else use this run id?"
+        ) from None

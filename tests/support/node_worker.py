@@ -1,0 +1,80 @@
+"""A worker that does nothing but what a test tells it: `python node_worker.py SOCKET NODE [WORD ...]`.
+
+It connects to the socket, says in one JSON line who it is and what it was started with, and obeys lines from there.
+Whatever else befalls it is one more line. It needs the standard library only and talks to nobody else.
+
+Commands: `exit CODE`, `raise TEXT`, `kill SIGNAL` (itself), `print TEXT`, and `deaf` (SIGTERM no longer ends it).
+With the word `deaf` on its command line it is so from the start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+
+LIFE_MAX_S = 600
+"""Nobody waits that long for this; whoever started it is gone."""
+
+_KEPT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_KEPT_PREFIXES = ("LOCAL_", "GROUP_", "ROLE_", "TORCHELASTIC_", "HOLDFAST_")
+
+
+class Worker:
+    def __init__(self, path, node, words):
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.connect(path)
+        self._is_deaf = "deaf" in words
+        signal.signal(signal.SIGTERM, self._on_term)
+        environment = {
+            name: value for name, value in os.environ.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)
+        }
+        environment.pop("HOLDFAST_TOKEN", None)  # what is kept here is printed when a test fails
+        self.say("start", node=node, pid=os.getpid(), words=words, host=socket.gethostname(), environment=environment)
+
+    def say(self, event, **more):
+        line = json.dumps({"event": event, "at_ns": time.monotonic_ns(), **more})
+        self._socket.sendall(line.encode() + b"\n")
+
+    def _on_term(self, _signum, _frame):
+        self.say("SIGTERM")
+        if not self._is_deaf:
+            os._exit(128 + signal.SIGTERM)
+
+    def obey(self, command, argument):
+        if command == "deaf":
+            self._is_deaf = True
+        elif command == "print":
+            print(argument, flush=True)
+        elif command == "exit":
+            self.say("end")
+            sys.exit(int(argument))
+        elif command == "raise":
+            self.say("end")
+            raise RuntimeError(argument)
+        elif command == "kill":
+            self.say("end")
+            os.kill(os.getpid(), int(argument))
+            signal.pause()
+        else:
+            raise ValueError(f"no command {command!r}")
+        self.say("done", command=command)
+
+    def run(self):
+        with self._socket.makefile("r") as lines:
+            for line in lines:
+                command, _, argument = line.rstrip("\n").partition(" ")
+                self.obey(command, argument)
+        sys.exit("the test that this worker belonged to is over")
+
+
+def main(path, node, *words):
+    signal.alarm(LIFE_MAX_S)
+    Worker(path, node, words).run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
