@@ -17,7 +17,7 @@ import tempfile
 import time
 
 import node_worker
-from worker_lives import Life, gaps, problems
+from worker_lives import Life, is_world, problems
 
 HOLDFAST = (sys.executable, "-m", "holdfast", "run")
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
@@ -130,21 +130,14 @@ class Job:
         return [life for life in self.lives if not life.has_ended and life.node in names]
 
     def wait_for_world(self, size, *, after=(), deadline_s=DEADLINE_S):
-        """So many workers, of one generation, with none of another beside them and none of `after` left: by rank."""
+        """The workers by rank, once every rank of a world of `size` runs, and nobody else and none of `after` does."""
 
         def is_there():
             alive = self.alive()
-            return (
-                len(alive) == size
-                and len({life.generation for life in alive}) == 1
-                and alive[0].world_size == size
-                and not any(life in after for life in alive)
-            )
+            return is_world(alive, size) and not any(life in after for life in alive)
 
         self.wait_until(is_there, f"a world of {size}", deadline_s)
-        world = sorted(self.alive(), key=lambda life: life.rank)
-        assert not gaps(world), world
-        return world
+        return sorted(self.alive(), key=lambda life: life.rank)
 
     def wait_for_end(self, lives, deadline_s=DEADLINE_S):
         self.wait_until(lambda: all(life.has_ended for life in lives), f"the end of {lives}", deadline_s)
@@ -226,7 +219,7 @@ class Job:
 
     def close(self):
         """Let go of the sockets; a worker that still runs ends by that. Agents end with their network."""
-        for key in list(self._selector.get_map().values()):
+        for key in list((self._selector.get_map() or {}).values()):
             self._selector.unregister(key.fileobj)
             if isinstance(key.fileobj, int):
                 os.close(key.fileobj)

@@ -26,7 +26,6 @@ END_MAX_S = 30.0
 _NAME = "holdfast-test"
 _COMMAND_MAX_S = 30
 
-# Every step replaces the one before it, so the identifier of the first is the program's own.
 _ENTER = 'echo "$1" > /proc/sys/kernel/hostname && mount --bind "$2" /etc/hosts && shift 2 && exec "$@"'
 
 
@@ -46,10 +45,15 @@ class Node:
         self._hosts = hosts
         self._started = []
 
+    @property
+    def prefix(self):
+        """What makes a command run here; every word of it is replaced by the next, so the pid stays."""
+        enter = ["ip", "netns", "exec", self.namespace, "unshare", "--uts", "sh", "-c", _ENTER, "sh"]
+        return [*enter, self.hostname, self._hosts]
+
     def run(self, command, **options):
         """Start a program here; `options` are those of `subprocess.Popen`, and its pid is the program's."""
-        enter = ["ip", "netns", "exec", self.namespace, "unshare", "--uts", "sh", "-c", _ENTER, "sh"]
-        process = subprocess.Popen([*enter, self.hostname, self._hosts, *map(str, command)], **options)
+        process = subprocess.Popen([*self.prefix, *map(str, command)], **options)
         self._started.append(process)
         return process
 
@@ -86,13 +90,10 @@ class Network:
         # The maker's identifier tells a later run what nobody will remove any more.
         self._name = f"{_NAME}-{os.getpid()}-{secrets.token_hex(3)}"
         self._bridge = f"{self._name}-bridge"
-        self._directory = tempfile.mkdtemp(prefix=f"{_NAME}-")
+        self._directory = _directory(self._name)
         self._maker = os.getpid()
         hosts = os.path.join(self._directory, "hosts")
         self.nodes = [Node(f"{self._name}-{index + 1}", index, hosts) for index in range(size)]
-        with open(hosts, "w") as file:
-            file.write("127.0.0.1 localhost\n::1 localhost\n")
-            file.writelines(f"{node.address} {node.hostname}\n" for node in self.nodes)
 
     def __enter__(self):
         atexit.register(self.close)
@@ -108,6 +109,10 @@ class Network:
         self.close()
 
     def _make(self):
+        os.mkdir(self._directory, 0o700)
+        with open(os.path.join(self._directory, "hosts"), "w") as file:
+            file.write("127.0.0.1 localhost\n::1 localhost\n")
+            file.writelines(f"{node.address} {node.hostname}\n" for node in self.nodes)
         _ip_batch([f"netns add {name}" for name in [self._bridge, *(node.namespace for node in self.nodes)]])
         wires = [
             f"link add {_port(node)} type veth peer name eth0 netns {node.namespace}\n"
@@ -155,6 +160,11 @@ class Network:
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
+def _directory(name):
+    """For the files of a network."""
+    return os.path.join(tempfile.gettempdir(), name)
+
+
 def _port(node):
     return f"port{node.index + 1}"
 
@@ -175,6 +185,7 @@ def _remove_leftovers():
             with contextlib.suppress(NetworkError):  # somebody else may remove it at the same time
                 Node(name, 0, "").kill_all()
                 _ip("netns", "del", name)
+            shutil.rmtree(_directory(name.rpartition("-")[0]), ignore_errors=True)
 
 
 def _ip_batch(commands, namespace=None):

@@ -71,9 +71,13 @@ def problems(lives):
     return [*_overlaps(lives), *(problem for name in generations for problem in _disagreements(generations[name]))]
 
 
-def gaps(lives):
-    """The ranks that a whole generation would have and this one has not."""
-    return sorted(set(range(lives[0].world_size)) - {life.rank for life in lives})
+def is_world(lives, size):
+    """Whether these are all the workers of a world: each rank once, with one master."""
+    return (
+        sorted(life.rank for life in lives) == list(range(size))
+        and {life.world_size for life in lives} == {size}
+        and len({life.master for life in lives}) == 1
+    )
 
 
 def _overlaps(lives):

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 def worker_environment(
     group: WorkerGroup, worker: Worker, restart_count: int, agent_environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """What is added to the agent's environment for `worker`. All of the names are torch's."""
+    """What is added to the agent's environment for `worker`. The names are torch's but for HOLDFAST_GENERATION, the
+    number of the round, which unlike the restart count also rises when nodes come and go.
+    """
     spec = group.spec
     env = {
         "LOCAL_RANK": str(worker.local_rank),
@@ -34,6 +36,8 @@ def worker_environment(
         "TORCHELASTIC_USE_AGENT_STORE": str(spec.rdzv_handler.use_agent_store),
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": agent_environment.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
     }
+    if group.generation is not None:
+        env["HOLDFAST_GENERATION"] = str(group.generation)
     if spec.virtual_local_rank:
         env["LOCAL_RANK"] = "0"
         env["CUDA_VISIBLE_DEVICES"] = _own_device(worker.local_rank, agent_environment.get("CUDA_VISIBLE_DEVICES"))

@@ -112,6 +112,7 @@ class WorkerGroup:
     """The workers of one node, which start, restart and stop together."""
 
     __slots__ = (
+        "generation",
         "group_rank",
         "group_world_size",
         "master_addr",
@@ -126,6 +127,7 @@ class WorkerGroup:
         self.spec = spec
         self.workers = [Worker(local_rank) for local_rank in range(spec.local_world_size)]
         self.store: Any = None
+        self.generation: int | None = None
         self.group_rank: int | None = None
         self.group_world_size: int | None = None
         self.master_addr: str | None = None

@@ -70,6 +70,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._pcontext: PContext | None = None
         self._watchdog: FileTimerServer | None = None
         self._expired_timers: dict[int, str] = {}
+        self._is_failure_told = False
 
     def run(self, role: str = "default") -> RunResult:
         handlers.install()
@@ -113,6 +114,8 @@ class LocalElasticAgent(SimpleElasticAgent):
             from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
 
             raise InputError(f"cannot start {error.filename or spec.entrypoint!r}: {error.strerror}") from error
+        self._is_failure_told = False
+        spec.rdzv_handler.on_lease(self._pcontext.fence)
         return dict(self._pcontext.pids())
 
     def _arguments(self, spec: WorkerSpec, local_rank: int) -> tuple[Any, ...]:
@@ -148,6 +151,9 @@ class LocalElasticAgent(SimpleElasticAgent):
             deadline = self._watchdog.next_deadline()
             if deadline is not None:
                 waits_s.append(max(0.0, deadline - time.time()))
+        news = worker_group.spec.rdzv_handler.fileno()
+        if news is not None:
+            poll.register(news, select.POLLIN)
         if worker_group.spec.rdzv_handler.needs_polling:
             waits_s.append(worker_group.spec.monitor_interval)
         if self._stuck_watch is not None:
@@ -165,9 +171,12 @@ class LocalElasticAgent(SimpleElasticAgent):
             self._watchdog.read()
             self._watchdog.expire(time.time())
         result = self._pcontext.wait(0)
-        if result is None:
-            return RunResult(WorkerState.UNHEALTHY if self._is_stuck() else WorkerState.HEALTHY)
         ranks = {worker.local_rank: worker.global_rank for worker in worker_group.workers}
+        if result is None:
+            self._tell_of_failure(worker_group, ranks)
+            return RunResult(WorkerState.UNHEALTHY if self._is_stuck() else WorkerState.HEALTHY)
+        if self._pcontext.is_fenced and not result.is_failed():
+            return RunResult(WorkerState.STOPPED)
         if not result.is_failed():
             return RunResult(
                 WorkerState.SUCCEEDED,
@@ -180,6 +189,17 @@ class LocalElasticAgent(SimpleElasticAgent):
             failures={ranks[local_rank]: failure for local_rank, failure in result.failures.items()},
             terminated={ranks[local_rank]: code for local_rank, code in result.terminated.items()},
         )
+
+    def _tell_of_failure(self, worker_group: WorkerGroup, ranks: dict[int, int]) -> None:
+        """Other nodes need not wait until the rest of this node's workers have stopped."""
+        assert self._pcontext is not None
+        if self._is_failure_told or not worker_group.spec.rdzv_handler.counts_restarts:
+            return
+        failure = self._pcontext.first_failure()
+        if failure is not None:
+            self._is_failure_told = True
+            self._explain(failure)
+            worker_group.spec.rdzv_handler.report_failure(ranks[failure.local_rank], failure)
 
     def _is_stuck(self) -> bool:
         assert self._pcontext is not None

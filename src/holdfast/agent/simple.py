@@ -19,10 +19,12 @@ from holdfast.processes.interruption import SignalException, SignalWakeUp, Unint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from holdfast.agent.group import WorkerSpec
     from holdfast.events import Event
+    from holdfast.rendezvous.errors import JobFailedError
 
 EXIT_BARRIER_TIMEOUT_S = 300
 """How long a node whose workers are done waits for the other nodes, where nobody says otherwise."""
@@ -65,6 +67,7 @@ class SimpleElasticAgent(ElasticAgent):
         self._shutdown_timeout = shutdown_timeout
         self._began = time.monotonic()
         self._journal = Journal(self._worker_group)
+        self._nodes: Sequence[tuple[str, int]] | None = None
 
     def get_worker_group(self, role: str = "default") -> WorkerGroup:
         del role
@@ -100,8 +103,13 @@ class SimpleElasticAgent(ElasticAgent):
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
         """Meet the other nodes, and give each worker of this one its ranks."""
         spec = worker_group.spec
+        spec.rdzv_handler.bring(spec.role, spec.local_world_size, spec.max_restarts)
         with self._journal.timed("RENDEZVOUS"):
             info = spec.rdzv_handler.next_rendezvous()
+        if info.restart_count is not None:
+            self._remaining_restarts = spec.max_restarts - info.restart_count
+        self._nodes = info.nodes
+        worker_group.generation = info.generation
         worker_group.store = info.store
         worker_group.group_rank = info.rank
         worker_group.group_world_size = info.world_size
@@ -120,6 +128,8 @@ class SimpleElasticAgent(ElasticAgent):
         self, store: Any, group_rank: int, group_world_size: int, spec: WorkerSpec
     ) -> list[Worker]:
         """The workers of this node with their ranks, from what all nodes run."""
+        if self._nodes is not None:
+            return assign_ranks(self._nodes, group_rank)
         mine = (spec.role, spec.local_world_size)
         same_everywhere = store is None or os.environ.get("TORCH_ELASTIC_WORKER_IDENTICAL") == "1"
         if group_world_size == 1 or same_everywhere:
@@ -193,35 +203,99 @@ class SimpleElasticAgent(ElasticAgent):
         del role
         group = self._worker_group
         spec = group.spec
-        self._initialize_workers(group)
-        while True:
-            self._wait_for_change(group)
-            result = self._monitor_workers(group)
-            put_metric(f"workers.{spec.role}.remaining_restarts", self._remaining_restarts)
-            put_metric(f"workers.{spec.role}.{result.state.name.lower()}", 1)
-            if result.state is WorkerState.SUCCEEDED:
-                group.state = after(group.state, Step.SUCCEED)
-                self._exit_barrier()
-                return result
-            if result.state in (WorkerState.FAILED, WorkerState.UNHEALTHY):
-                group.state = after(group.state, Step.FAIL)
-                if self._remaining_restarts == 0:
-                    self._stop_workers(group)
-                    group.state = after(after(group.state, Step.STOP), Step.GIVE_UP)
-                    result.state = WorkerState.FAILED
-                    return result
-                self._record_worker_events(result)
-                self._remaining_restarts -= 1
-                log.warning("%s; restart %s of %s", _outline(result), self._restart_count(), spec.max_restarts)
-                self._restart_workers(group)
-            elif result.state is not WorkerState.HEALTHY:
-                raise AssertionError(f"workers of role {spec.role!r} cannot be {result.state.value} now")
-            elif spec.rdzv_handler.num_nodes_waiting() > 0:
-                log.info("nodes wait to be let in; restarting the workers")
-                self._restart_workers(group)
+        result = RunResult(WorkerState.INIT)
+        from holdfast.rendezvous.errors import JobFailedError  # noqa: PLC0415 - not the agent's everyday
 
-    def _exit_barrier(self) -> None:
-        """Wait until the workers of every node are done, so that no node takes away what others still need."""
+        try:
+            self._initialize_workers(group)
+            while True:
+                self._wait_for_change(group)
+                result = self._monitor_workers(group)
+                put_metric(f"workers.{spec.role}.remaining_restarts", self._remaining_restarts)
+                put_metric(f"workers.{spec.role}.{result.state.name.lower()}", 1)
+                if self._is_final(group, result):
+                    return result
+        except JobFailedError as failed:
+            group.state = after(group.state, Step.GIVE_UP)
+            return self._job_failed(failed, result)
+
+    def _is_final(self, group: WorkerGroup, result: RunResult) -> bool:
+        """Act on what a look at the workers has shown. True if that was the end."""
+        handler = group.spec.rdzv_handler
+        if result.state is WorkerState.SUCCEEDED:
+            group.state = after(group.state, Step.SUCCEED)
+            if self._exit_barrier() is not False:
+                return True
+            log.warning("the workers of this node had succeeded and are needed again: %s", handler.round_over())
+            self._restart_workers(group)
+        elif result.state in (WorkerState.FAILED, WorkerState.UNHEALTHY):
+            group.state = after(group.state, Step.FAIL)
+            return self._is_failure_final(group, result)
+        elif result.state is WorkerState.STOPPED:
+            log.warning("the workers were killed: this node could not renew its lease in time")
+            self._restart_workers(group)
+        elif result.state is not WorkerState.HEALTHY:
+            raise AssertionError(f"workers of role {group.spec.role!r} cannot be {result.state.value} now")
+        elif (reason := handler.round_over()) is not None:
+            log.warning("stopping the workers: %s", reason)
+            self._restart_workers(group)
+        return False
+
+    def _is_failure_final(self, group: WorkerGroup, result: RunResult) -> bool:
+        """Restart after a failure, if the budget allows it: this node's, or the job's, which the rendezvous knows."""
+        spec = group.spec
+        if spec.rdzv_handler.counts_restarts:
+            self._report(result)
+            self._record_worker_events(result)
+            log.warning("%s", _outline(result))
+        elif self._remaining_restarts == 0:
+            self._stop_workers(group)
+            group.state = after(after(group.state, Step.STOP), Step.GIVE_UP)
+            result.state = WorkerState.FAILED
+            return True
+        else:
+            self._record_worker_events(result)
+            self._remaining_restarts -= 1
+            log.warning("%s; restart %s of %s", _outline(result), self._restart_count(), spec.max_restarts)
+        self._restart_workers(group)
+        return False
+
+    def _report(self, result: RunResult) -> None:
+        """Tell the other nodes of a failure, the first of this node's."""
+        from holdfast.errors.failure import ProcessFailure, in_order  # noqa: PLC0415 - only of a failure
+
+        for rank, failure in in_order(result.failures)[:1]:
+            self._worker_group.spec.rdzv_handler.report_failure(rank, failure)
+        if not result.failures:
+            worker = self._worker_group.workers[0]
+            failure = ProcessFailure(worker.local_rank, 0, 1, "")
+            failure.message = "the workers are not well"
+            self._worker_group.spec.rdzv_handler.report_failure(worker.global_rank, failure)
+
+    def _job_failed(self, failed: JobFailedError, last: RunResult) -> RunResult:
+        """The end of a job that failed: what every node tells of it is the first failure of all."""
+        told = failed.failure
+        if told.rank in last.failures and last.failures[told.rank].pid == told.pid:
+            return RunResult(WorkerState.FAILED, failures=last.failures, terminated=last.terminated)
+        from holdfast.agent.elsewhere import failure_elsewhere  # noqa: PLC0415 - only of a failure
+
+        return RunResult(WorkerState.FAILED, failures={told.rank: failure_elsewhere(told)})
+
+    def _exit_barrier(self) -> bool | None:
+        """Wait until the workers of every node are done, so that no node takes away what others still need.
+
+        False if the job cannot end yet, and the workers are needed again.
+        """
+        try:
+            is_over = self._worker_group.spec.rdzv_handler.wait_for_end(self._exit_barrier_timeout)
+        except TimeoutError as missing:
+            log.warning("left the exit barrier: %s", missing)
+            return True
+        if is_over is None:
+            self._exit_barrier_in_store()
+        return is_over
+
+    def _exit_barrier_in_store(self) -> None:
         store, rank, nodes = (
             self._worker_group.store,
             self._worker_group.group_rank,

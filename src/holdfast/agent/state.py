@@ -9,6 +9,9 @@
     └──────── STOPPED ◄──────┴──────────────────┘
                        stopped on purpose
 ```
+
+A group that SUCCEEDED is STOPPED, and so starts again, when the job cannot end yet because another node failed. A group
+in INIT may find that the job has FAILED on another node.
 """
 
 from __future__ import annotations
@@ -69,7 +72,9 @@ TRANSITIONS: dict[tuple[WorkerState, Step], WorkerState] = {
     (_S.HEALTHY, Step.STOP): _S.STOPPED,
     (_S.UNHEALTHY, Step.STOP): _S.STOPPED,
     (_S.STOPPED, Step.STOP): _S.STOPPED,
+    (_S.SUCCEEDED, Step.STOP): _S.STOPPED,
     (_S.STOPPED, Step.GIVE_UP): _S.FAILED,
+    (_S.INIT, Step.GIVE_UP): _S.FAILED,
 }
 """Every way that leads from a state. A pair that is missing is a bug."""
 

@@ -56,7 +56,7 @@ class Pending(Generic[T]):
                 raise TimeoutError(f"nothing after {timeout_s:g} s")
         assert self._task is not None
         if self._task.cancelled():
-            raise StoreUnavailableError("the store was closed")
+            raise StoreUnavailableError("the store was closed", is_gone=True)
         return self._task.result()
 
     def cancel(self) -> None:
@@ -105,7 +105,7 @@ class LoopThread:
                 self._loop.call_soon_threadsafe(pending._begin)  # noqa: SLF001 - the two are one mechanism
                 return pending
         coroutine.close()
-        raise StoreUnavailableError("the store was closed")
+        raise StoreUnavailableError("the store was closed", is_gone=True)
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """Run a coroutine; returns and raises what it does.

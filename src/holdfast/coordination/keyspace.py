@@ -5,9 +5,11 @@ The memory engine, the embedded server and the simulator run this very class.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left, insort
 from collections import deque
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+from itertools import islice
 
 from holdfast.coordination.errors import CompactedError, LeaseLostError
 from holdfast.coordination.model import (
@@ -36,6 +38,12 @@ if TYPE_CHECKING:
 HISTORY_MAX_REVISIONS = 10_000
 """How many revisions are remembered for watches that start in the past."""
 
+HISTORY_MAX_BYTES = 64 << 20
+"""How many bytes of keys and values they may hold."""
+
+EXPIRIES_SPARE = 1_000
+"""How many ends of leases may be noted that are out of date, besides one for each lease."""
+
 TTL_MIN_S = 0.1
 TTL_MAX_S = 86_400.0
 
@@ -43,11 +51,16 @@ TTL_MAX_S = 86_400.0
 class KeySpace:
     """Entries, leases and watches. `now` is any clock that does not go back, in seconds."""
 
-    def __init__(self, history_max_revisions: int = HISTORY_MAX_REVISIONS) -> None:
+    def __init__(
+        self, history_max_revisions: int = HISTORY_MAX_REVISIONS, history_max_bytes: int = HISTORY_MAX_BYTES
+    ) -> None:
         self.revision = 1
         self._entries: dict[str, Entry] = {}
         self._keys: list[str] = []
-        self._history: deque[Changes] = deque(maxlen=history_max_revisions)
+        self._history: deque[Changes] = deque()
+        self._history_bytes = 0
+        self._history_max_revisions = history_max_revisions
+        self._history_max_bytes = history_max_bytes
         self._leases: dict[int, _Lease] = {}
         self._last_lease = 0
         self._expiries: list[tuple[float, int]] = []
@@ -65,10 +78,9 @@ class KeySpace:
 
     def _keys_under(self, prefix: str) -> list[str]:
         keys = self._keys
-        first = last = bisect_left(keys, prefix)
-        while last < len(keys) and keys[last].startswith(prefix):
-            last += 1
-        return keys[first:last]
+        first = bisect_left(keys, prefix)
+        beyond = _after_all_with(prefix)
+        return keys[first:] if beyond is None else keys[first : bisect_left(keys, beyond, first)]
 
     # Writing
 
@@ -103,7 +115,7 @@ class KeySpace:
         if changes:
             self.revision = revision
             made = Changes(revision, tuple(changes.values()))
-            self._history.append(made)
+            self._remember(made)
             self._notify(made)
 
     def _put(self, put: Put, revision: int) -> Entry:
@@ -127,6 +139,17 @@ class KeySpace:
             self._leases[old.lease].keys.discard(key)
         return True
 
+    def _remember(self, made: Changes) -> None:
+        self._history.append(made)
+        self._history_bytes += _size(made)
+        while len(self._history) > self._history_max_revisions or self._history_bytes > self._history_max_bytes:
+            self._history_bytes -= _size(self._history.popleft())
+
+    def compact(self) -> None:
+        """Forget all changes so far. What is there stays."""
+        self._history.clear()
+        self._history_bytes = 0
+
     # Leases
 
     def grant(self, ttl_s: float, now: float) -> Lease:
@@ -134,7 +157,7 @@ class KeySpace:
             raise ValueError(f"a lease of {ttl_s} s: it can be {TTL_MIN_S} to {TTL_MAX_S:.0f} s")
         self._last_lease += 1
         self._leases[self._last_lease] = lease = _Lease(ttl_s, now + ttl_s)
-        heappush(self._expiries, (lease.ends, self._last_lease))
+        self._look_at(lease.ends, self._last_lease)
         return Lease(self._last_lease, ttl_s)
 
     def keep_alive(self, lease_id: int, now: float) -> float:
@@ -154,7 +177,20 @@ class KeySpace:
         is_sooner = ends < lease.ends
         lease.ends = ends
         if is_sooner:  # a later end is found when the earlier one comes up
-            heappush(self._expiries, (ends, lease_id))
+            self._look_at(ends, lease_id)
+
+    def _look_at(self, ends: float, lease_id: int) -> None:
+        heappush(self._expiries, (ends, lease_id))
+        if len(self._expiries) > 2 * len(self._leases) + EXPIRIES_SPARE:  # most are of leases that ended otherwise
+            self._expiries = [(lease.ends, number) for number, lease in self._leases.items()]
+            heapify(self._expiries)
+
+    def has_lease(self, lease_id: int) -> bool:
+        return lease_id in self._leases
+
+    def next_expiry(self) -> float | None:
+        """When to look at the leases again at the latest, if there are any."""
+        return self._expiries[0][0] if self._expiries else None
 
     def revoke(self, lease_id: int) -> None:
         lease = self._leases.get(lease_id)
@@ -189,10 +225,10 @@ class KeySpace:
         oldest = self._history[0].revision if self._history else self.revision + 1
         if from_revision < oldest and oldest > 2:  # noqa: PLR2004 - an empty store has revision 1, so 2 is its first change
             raise CompactedError(f"changes before revision {oldest} are forgotten")
-        if from_revision <= self.revision:
-            for changes in self._history:
-                if changes.revision >= from_revision:
-                    _deliver(changes, prefix, deliver)
+        for changes in islice(self._history, max(0, from_revision - oldest), None):  # revisions have no gaps
+            _deliver(changes, prefix, deliver)
+        if from_revision > self.revision + 1:
+            deliver = _from_revision(from_revision, deliver)
         self._last_watch += 1
         number = self._last_watch
         self._watches.setdefault(prefix, {})[number] = deliver
@@ -231,12 +267,34 @@ class _Lease:
         self.keys: set[str] = set()
 
 
+def _after_all_with(prefix: str) -> str | None:
+    """The least text that is greater than all that begin with `prefix`, if there is any."""
+    stem = prefix.rstrip(chr(sys.maxunicode))
+    return stem[:-1] + chr(ord(stem[-1]) + 1) if stem else None
+
+
+def _size(made: Changes) -> int:
+    return sum(len(change.key) + (len(change.entry.value) if change.entry else 0) for change in made.changes)
+
+
+def _from_revision(from_revision: int, deliver: Deliver) -> Deliver:
+    def deliver_late(changes: Changes) -> None:
+        if changes.revision >= from_revision:
+            deliver(changes)
+
+    return deliver_late
+
+
 def _under(made: Changes, prefix: str) -> Changes:
     ours = tuple(change for change in made.changes if change.key.startswith(prefix))
     return made if len(ours) == len(made.changes) else Changes(made.revision, ours)
 
 
 def _deliver(made: Changes, prefix: str, deliver: Deliver) -> None:
+    if len(made.changes) == 1:  # most are of a single key, and many may have to be looked at
+        if made.changes[0].key.startswith(prefix):
+            deliver(made)
+        return
     ours = _under(made, prefix)
     if ours.changes:
         deliver(ours)

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 
 from holdfast.coordination.errors import CompactedError, StoreUnavailableError
 from holdfast.coordination.keyspace import KeySpace
+from holdfast.coordination.queued_watch import BACKLOG_MAX, QueuedWatch
 from holdfast.coordination.store import CoordinationStore, Watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from holdfast.coordination.model import Changes, Entry, Lease, Outcome, Snapshot, Transaction
+    from collections.abc import Callable
 
-BACKLOG_MAX = 10_000
-"""How many batches of changes a watch holds for a reader that does not read; beyond it, the reader has to read anew."""
+    from holdfast.coordination.model import Entry, Lease, Outcome, Snapshot, Transaction
 
 
 class MemoryStore(CoordinationStore):
     """A client of a key space in this process. Several of them share one by being given the same."""
 
     def __init__(self, keyspace: KeySpace | None = None, backlog_max: int = BACKLOG_MAX) -> None:
-        self.keyspace = keyspace or KeySpace()
+        self.keyspace = KeySpace() if keyspace is None else keyspace
         self._backlog_max = backlog_max
         self._expiry: asyncio.TimerHandle | None = None
         self._watches: set[_MemoryWatch] = set()
@@ -52,15 +51,22 @@ class MemoryStore(CoordinationStore):
         self.keyspace.revoke(lease_id)
 
     def watch(self, prefix: str, from_revision: int) -> Watch:
-        watch = _MemoryWatch(self.keyspace, prefix, from_revision, self._backlog_max)
-        self._watches.add(watch)
+        watch = _MemoryWatch(self, self._backlog_max)
+        if self._closed:
+            watch.fail(StoreUnavailableError("the store was closed"))
+        else:
+            self._watches.add(watch)
+            watch.start(prefix, from_revision)
         return watch
+
+    def forget(self, watch: _MemoryWatch) -> None:
+        self._watches.discard(watch)
 
     async def close(self) -> None:
         self._closed = True
         if self._expiry is not None:
             self._expiry.cancel()
-        for watch in self._watches:
+        for watch in list(self._watches):
             watch.close()
 
     def _look_at_the_clock(self) -> float:
@@ -77,43 +83,21 @@ class MemoryStore(CoordinationStore):
         return now
 
 
-class _MemoryWatch(Watch):
-    def __init__(self, keyspace: KeySpace, prefix: str, from_revision: int, backlog_max: int) -> None:
-        self._backlog: deque[Changes] = deque()
-        self._backlog_max = backlog_max
-        self._is_behind = False
-        self._closed = False
-        self._news = asyncio.Event()
+class _MemoryWatch(QueuedWatch):
+    def __init__(self, store: MemoryStore, backlog_max: int) -> None:
+        super().__init__(backlog_max)
+        self._store = store
+        self._end_delivery: Callable[[], None] | None = None
+
+    def start(self, prefix: str, from_revision: int) -> None:
         try:
-            self._end = keyspace.watch(prefix, from_revision, self._deliver)
-        except CompactedError:
-            self._is_behind = True
-            self._end = _nothing
-
-    def _deliver(self, changes: Changes) -> None:
-        if len(self._backlog) >= self._backlog_max:
-            self._is_behind = True
+            self._end_delivery = self._store.keyspace.watch(prefix, from_revision, self.deliver)
+        except CompactedError as error:
+            self.fail(error)
+        if not self._is_wanted:  # there was more past than it may hold
             self._end()
-        else:
-            self._backlog.append(changes)
-        self._news.set()
 
-    async def __anext__(self) -> Changes:
-        while not self._backlog:
-            if self._closed:
-                raise StopAsyncIteration
-            if self._is_behind:
-                self.close()
-                raise CompactedError("changes were forgotten before they were read")
-            self._news.clear()
-            await self._news.wait()
-        return self._backlog.popleft()
-
-    def close(self) -> None:
-        self._closed = True
-        self._end()
-        self._news.set()
-
-
-def _nothing() -> None:
-    pass
+    def _end(self) -> None:
+        self._store.forget(self)
+        if self._end_delivery is not None:
+            self._end_delivery()

@@ -29,7 +29,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
-    from typing import TypeAlias
+    from typing import Any, ClassVar, TypeAlias
 
     from holdfast.coordination.keyspace import KeySpace
     from holdfast.coordination.model import Changes
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     Tell: TypeAlias = Callable[[int, Changed], None]
 
 CLOSED_GRACE_S = 0.25
-"""How long a lease lasts after its holder has closed the connection without a word: the holder's process ended. One that
-lives and only lost the connection comes back within it."""
+"""How long a lease lasts after its holder has closed the connection without a word: the holder's process ended. One
+that lives and only lost the connection comes back within it."""
 
 WATCHES_MAX = 1_000
 """How many watches a connection may have."""
@@ -163,7 +163,7 @@ class Service:
     def _goodbye(self, session: Session, _channel: int, _request: Goodbye) -> None:
         session.has_said_goodbye = True
 
-    _HANDLERS = {
+    _HANDLERS: ClassVar[dict[type[Request], Callable[[Service, Session, int, Any], Answer | None]]] = {
         Get: _get,
         GetPrefix: _get_prefix,
         Transact: _transact,

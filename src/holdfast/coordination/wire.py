@@ -10,13 +10,20 @@ from __future__ import annotations
 
 import struct
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from msgspec import DecodeError, Struct, ValidationError
+from msgspec import MsgspecError, Struct
 from msgspec.msgpack import Decoder, Encoder
 
 from holdfast.coordination.handshake import Greeting, Proof, Proved
-from holdfast.coordination.model import Changes, Entry, Lease, Outcome, Snapshot, Transaction
+from holdfast.coordination.model import (  # noqa: TC001 - msgspec reads the annotations
+    Changes,
+    Entry,
+    Lease,
+    Outcome,
+    Snapshot,
+    Transaction,
+)
 
 FRAME_MAX_BYTES = 4 << 20
 """How long the body of a request may be."""
@@ -146,46 +153,43 @@ Answer: TypeAlias = Found | Listed | Transacted | Granted | Kept | Revoked | Wat
 
 encode = Encoder().encode
 
-_decode_request = Decoder(Request).decode
-_decode_answer = Decoder(Answer).decode
-_decode_proof = Decoder(Proof).decode
-_decode_greeting = Decoder(Greeting | Failed).decode
-_decode_proved = Decoder(Proved | Failed).decode
+_REQUESTS: Decoder[Any] = Decoder(Request)
+_ANSWERS: Decoder[Any] = Decoder(Answer)
+_PROOFS: Decoder[Any] = Decoder(Proof)
+_GREETINGS: Decoder[Any] = Decoder(Greeting | Failed)
+_COUNTERPROOFS: Decoder[Any] = Decoder(Proved | Failed)
 
 
 def decode_request(body: bytes) -> Request:
-    try:
-        return _decode_request(body)
-    except (DecodeError, ValidationError) as error:
-        raise ProtocolError(f"a request that cannot be read: {error}") from None
+    request: Request = _decode(_REQUESTS, body, "a request")
+    return request
 
 
 def decode_answer(body: bytes) -> Answer:
-    try:
-        return _decode_answer(body)
-    except (DecodeError, ValidationError) as error:
-        raise ProtocolError(f"an answer that cannot be read: {error}") from None
+    answer: Answer = _decode(_ANSWERS, body, "an answer")
+    return answer
 
 
 def decode_proof(body: bytes) -> Proof:
-    try:
-        return _decode_proof(body)
-    except (DecodeError, ValidationError) as error:
-        raise ProtocolError(f"a proof that cannot be read: {error}") from None
+    proof: Proof = _decode(_PROOFS, body, "a proof")
+    return proof
 
 
 def decode_greeting(body: bytes) -> Greeting | Failed:
-    try:
-        return _decode_greeting(body)
-    except (DecodeError, ValidationError) as error:
-        raise ProtocolError(f"a greeting that cannot be read: {error}") from None
+    greeting: Greeting | Failed = _decode(_GREETINGS, body, "a greeting")
+    return greeting
 
 
 def decode_proved(body: bytes) -> Proved | Failed:
+    proved: Proved | Failed = _decode(_COUNTERPROOFS, body, "a proof")
+    return proved
+
+
+def _decode(decoder: Decoder[Any], body: bytes, what: str) -> Any:
     try:
-        return _decode_proved(body)
-    except (DecodeError, ValidationError) as error:
-        raise ProtocolError(f"a proof that cannot be read: {error}") from None
+        return decoder.decode(body)
+    except (MsgspecError, RecursionError) as error:
+        raise ProtocolError(f"{what} that cannot be read: {error}") from None
 
 
 def frame(channel: int, body: bytes) -> bytes:
@@ -227,4 +231,4 @@ class Frames:
         if len(self._data) < end:
             return None
         self._offset = end
-        return channel, self._data[start:end]
+        return channel, bytes(self._data[start:end])

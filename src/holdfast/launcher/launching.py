@@ -90,7 +90,8 @@ def _launch(
             leave_for_good = False
             agent.record(agent.get_event_failed())
             raise
-        except Exception:
+        except Exception as error:
+            rdzv_handler.explain(f"{os.uname().nodename}: {' '.join(str(error).split())}")
             agent.record(agent.get_event_failed())
             raise
         agent.record(agent.get_event_succeeded())
@@ -98,6 +99,8 @@ def _launch(
     finally:
         if leave_for_good:
             rdzv_handler.shutdown()
+        else:
+            rdzv_handler.leave()
 
 
 def _raise_if_failed(result: RunResult, name: str) -> None:

@@ -209,6 +209,27 @@ class PContext:
         handlers.tidy()
         return self._result
 
+    def first_failure(self) -> ProcessFailure | None:
+        """The failure that ended the set, as soon as it is known; the others may still be about to stop."""
+        exits = {} if self._kept is None else self._kept.exits
+        failed = [(exit_.timestamp, rank) for rank, exit_ in exits.items() if exit_.code != 0 and exit_.on_its_own]
+        if not failed:
+            return None
+        _, rank = min(failed)
+        return self._failure(rank, exits[rank])
+
+    def fence(self, at: float) -> None:
+        """Let the set live until this monotonic time, unless a later fence comes before: then its keeper kills it,
+        whatever becomes of this process. Any thread may call it.
+        """
+        if self._kept is not None:
+            self._kept.fence(at)
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether the set was killed because its fence was not renewed."""
+        return self._kept is not None and self._kept.is_fenced
+
     def _is_over(self) -> bool:
         assert self._kept is not None
         exits = self._kept.exits.values()

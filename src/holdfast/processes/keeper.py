@@ -17,15 +17,18 @@ to somebody else in between. Grandchildren are not looked for. They come by them
 Waiting is for SIGCHLD and not for a pidfd of each worker, because the exits of adopted processes are announced in no
 other way; one mechanism serves both and does so on every kernel.
 
-The agent writes one kind of line, and the keeper the others:
+The agent writes two kinds of line, and the keeper the others:
 
     stop SIGNAL GRACE_S          end the set: the signal to all, SIGKILL after the grace
+    fence TIME                   end the set with SIGKILL at this monotonic time, unless a later fence comes before:
+                                 the agent has a lease on this work, and may itself be stopped when that runs out
 
     pid RANK PID                 the process of this rank was forked
     error RANK ERRNO PATH        ... and could not become its program
     started                      all of them run their programs, or have failed to
     exit RANK CODE TIME KIB      it ended (minus the signal's number), its peak memory
     stopping                     exits after this line may be our own doing
+    fenced                       ... because the fence was not renewed
     gone                         the set has no processes
     stuck PID ...                these survive SIGKILL; the keeper stays with them
 """
@@ -93,6 +96,7 @@ class _Keeper:
         self._stop_signal = 0
         self._killing = False
         self._deadline: float | None = None
+        self._fence: float | None = None
         self._signalled: set[int] = set()
         self._untold = b""
         self._name = _comm()
@@ -122,8 +126,11 @@ class _Keeper:
             for fd, _ in self._poll.poll(self._wait_ms()):
                 if fd in self._handlers:  # not forgotten by a handler of this very round
                     self._handlers[fd]()
-            if self._deadline is not None and time.monotonic() >= self._deadline:
+            now = time.monotonic()
+            if self._deadline is not None and now >= self._deadline:
                 self._deadline_passed()
+            if self._fence is not None and now >= self._fence:
+                self._fence_passed()
         os.set_blocking(self._reports, True)
         self._tell("gone")
 
@@ -136,7 +143,8 @@ class _Keeper:
         self._poll.unregister(fd)
 
     def _wait_ms(self) -> int | None:
-        return None if self._deadline is None else poll_ms(self._deadline - time.monotonic())
+        times = [at for at in (self._deadline, self._fence) if at is not None]
+        return poll_ms(min(times) - time.monotonic()) if times else None
 
     # Starting
 
@@ -242,8 +250,13 @@ class _Keeper:
             return
         *lines, self._command = (self._command + data).split(b"\n")
         for line in lines:
-            _, signum, grace_s = line.split()
-            self._stop(int(signum), float(grace_s))
+            match line.split():
+                case [b"stop", signum, grace_s]:
+                    self._stop(int(signum), float(grace_s))
+                case [b"fence", at]:
+                    self._fence = float(at)
+                case unknown:
+                    raise AssertionError(f"the agent said {unknown!r}")
 
     def _stop(self, signum: int, grace_s: float) -> None:
         if self._killing or not self._has_children():
@@ -271,6 +284,15 @@ class _Keeper:
             self._deadline = None
             self._tell(f"stuck {' '.join(map(str, children()))}")
         else:
+            self._kill()
+
+    def _fence_passed(self) -> None:
+        """Others may start the same work from now on, so there is no grace."""
+        self._fence = None
+        if not self._killing:
+            if not self._stop_signal:
+                self._tell("stopping")
+            self._tell("fenced")
             self._kill()
 
     def _kill(self) -> None:

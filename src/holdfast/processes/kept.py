@@ -54,6 +54,7 @@ class KeptProcesses:
         self.is_started = False
         self.is_gone = False
         self.keeper_died = False
+        self.is_fenced = False
         self.stuck: tuple[int, ...] | None = None
         self._stopping = False
         self._report = b""
@@ -94,6 +95,13 @@ class KeptProcesses:
                     os.kill(self.keeper_pid, signal.SIGCONT)  # somebody may have stopped it; it is our child, unreaped
                 with suppress(BrokenPipeError):  # the keeper has ended, and nothing is left to stop
                     os.write(self._commands, b"stop %d %f\n" % (signum, grace_s))
+
+    def fence(self, at: float) -> None:
+        """Let the set live until this monotonic time, or until a later fence. Any thread may say so."""
+        with self._lock:
+            if not self.is_gone and self._commands >= 0:
+                with suppress(BrokenPipeError):  # the keeper has ended, and the set with it
+                    os.write(self._commands, b"fence %f\n" % at)
 
     def wait_until(self, is_true: Callable[[], bool], deadline: float | None, signals: SignalWakeUp) -> None:
         """Wait until `is_true` of this set, or the monotonic `deadline`. Called in a critical section: `signals` ends
@@ -156,6 +164,8 @@ class KeptProcesses:
                 )
             case "stopping":
                 self._stopping = True
+            case "fenced":
+                self.is_fenced = True
             case "stuck":
                 self.stuck = tuple(map(int, text.split()))
             case "gone":

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from holdfast.errors.tree import Category, HoldfastError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.rendezvous.records import Failure
+
 
 class RendezvousError(HoldfastError):
     """Nodes could not meet: a host, or the network between them."""
@@ -29,3 +33,11 @@ class RendezvousStateError(RendezvousError):
 
 class RendezvousGracefulExitError(RendezvousError):
     """This node was not needed, and may leave as if it had succeeded."""
+
+
+class JobFailedError(RendezvousClosedError):
+    """The job has ended because a worker failed, on this node or another, and no restart was left."""
+
+    def __init__(self, message: str, failure: Failure) -> None:
+        super().__init__(message)
+        self.failure = failure

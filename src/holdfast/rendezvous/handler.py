@@ -6,7 +6,10 @@ from abc import ABC, abstractmethod
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from typing import Any
+
+    from holdfast.errors import ProcessFailure
 
 
 class RendezvousStoreInfo:
@@ -34,15 +37,31 @@ class RendezvousStoreInfo:
 
 
 class RendezvousInfo:
-    """What a node knows after a round: its rank among the nodes, how many there are, and what they share."""
+    """What a node knows after a round: its rank among the nodes, how many there are, and what they share.
 
-    __slots__ = ("bootstrap_store_info", "rank", "store", "world_size")
+    Where the nodes agree on more than that, it is here, too: how often the job was restarted, the number of the round,
+    and the role and the number of workers of every node, by rank.
+    """
 
-    def __init__(self, store: Any, rank: int, world_size: int, bootstrap_store_info: RendezvousStoreInfo) -> None:
+    __slots__ = ("bootstrap_store_info", "generation", "nodes", "rank", "restart_count", "store", "world_size")
+
+    def __init__(
+        self,
+        store: Any,
+        rank: int,
+        world_size: int,
+        bootstrap_store_info: RendezvousStoreInfo,
+        restart_count: int | None = None,
+        generation: int | None = None,
+        nodes: Sequence[tuple[str, int]] | None = None,
+    ) -> None:
         self.store = store
         self.rank = rank
         self.world_size = world_size
         self.bootstrap_store_info = bootstrap_store_info
+        self.restart_count = restart_count
+        self.generation = generation
+        self.nodes = nodes
 
     def __repr__(self) -> str:
         return f"RendezvousInfo(rank={self.rank}, world_size={self.world_size}, {self.bootstrap_store_info!r})"
@@ -57,6 +76,9 @@ class RendezvousHandler(ABC):
 
     needs_polling = True
     """Whether only `num_nodes_waiting` tells of newcomers, so that the agent has to ask now and then."""
+
+    counts_restarts = False
+    """Whether the nodes count restarts together, so that the budget is the job's and not each node's."""
 
     @abstractmethod
     def get_backend(self) -> str:
@@ -98,3 +120,42 @@ class RendezvousHandler(ABC):
     @abstractmethod
     def shutdown(self) -> bool:
         """Leave and free all resources; False if that failed."""
+
+    # What a handler may know beyond torch's interface. These have defaults that suit one that does not.
+
+    def bring(self, role: str, local_world_size: int, max_restarts: int) -> None:  # noqa: B027 - by default nothing
+        """What this node brings to the rounds that it takes part in."""
+
+    def fileno(self) -> int | None:
+        """A descriptor that is readable when `round_over` may have something to say, or None."""
+        return None
+
+    def round_over(self) -> str | None:
+        """Why the workers of the round have to stop for the next one, or None while they may go on."""
+        return "nodes wait to be let in" if self.num_nodes_waiting() > 0 else None
+
+    def on_lease(self, fence: Callable[[float], None] | None) -> None:  # noqa: B027 - by default nothing
+        """Call `fence` now and at every renewal with the monotonic time until which workers may live. It is called
+        from another thread.
+        """
+
+    def report_failure(self, rank: int, failure: ProcessFailure) -> None:  # noqa: B027 - by default nothing
+        """Tell the other nodes that a worker of this one failed."""
+
+    def wait_for_end(self, timeout_s: float) -> bool | None:
+        """Tell the other nodes that all workers of this one succeeded, and wait for theirs.
+
+        False means that the round is over for another reason and the workers are needed again; None that this handler
+        leaves it to the agent.
+
+        Raises:
+            TimeoutError: the others are not done in time; it names them.
+        """
+        del timeout_s
+        return None
+
+    def explain(self, reason: str) -> None:  # noqa: B027 - by default nothing
+        """Why this node is about to close the rendezvous with `shutdown`, for the others to read."""
+
+    def leave(self) -> None:  # noqa: B027 - by default nothing
+        """This node goes; the others may go on."""

@@ -94,6 +94,11 @@ class Membership:
         self._stopping = ""
         self._has_left = False
 
+    @property
+    def has_joined(self) -> bool:
+        """Whether this node was ever in the group, as a member or a spare."""
+        return self._registrations > 0
+
     # What the agent says
 
     def seek(self, offer: Node, now: float) -> None:

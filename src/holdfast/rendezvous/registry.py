@@ -60,19 +60,28 @@ def _create_static(params: RendezvousParameters) -> RendezvousHandler:
 
 
 def _create_elastic(params: RendezvousParameters) -> RendezvousHandler:
-    if params.max_nodes == 1:
+    # A single node has nobody to meet. With etcd there may be spares for it.
+    if params.max_nodes == 1 and not (params.backend == "etcd" and params.endpoint):
         from holdfast.rendezvous.static import StaticRendezvous  # noqa: PLC0415 - one backend is needed
 
         return StaticRendezvous.alone(params)
+    from holdfast.rendezvous.elastic import ElasticRendezvous  # noqa: PLC0415 - one backend is needed
+    from holdfast.rendezvous.elastic_settings import ElasticSettings  # noqa: PLC0415 - likewise
+
+    return ElasticRendezvous(params.backend, params.run_id, ElasticSettings(params), params.local_addr)
+
+
+def _create_etcd_v2(params: RendezvousParameters) -> RendezvousHandler:
     from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
 
     raise InputError(
-        f"--rdzv-backend {params.backend!r}: nodes that come and go are not there yet; for a fixed number of them "
-        "use --rdzv-backend static with --node-rank, --master-addr and --master-port"
+        f"--rdzv-backend {params.backend}: etcd has removed its v2 API; write --rdzv-backend etcd, which speaks v3, "
+        "with the same --rdzv-endpoint"
     )
 
 
 rendezvous_handler_registry = RendezvousHandlerRegistry()
 rendezvous_handler_registry.register("static", _create_static)
-for _name in ("c10d", "etcd", "etcd-v2"):
-    rendezvous_handler_registry.register(_name, _create_elastic)
+rendezvous_handler_registry.register("c10d", _create_elastic)
+rendezvous_handler_registry.register("etcd", _create_elastic)
+rendezvous_handler_registry.register("etcd-v2", _create_etcd_v2)

@@ -1,7 +1,7 @@
 """The store of nodes that meet in a coordination store, with the methods that people use on torch's stores.
 
-A key `k` has its value at `<prefix>k|=` and the items of its queue at `<prefix>k|+<identifier>`. Waits are watches. What
-reads before it writes does so in a loop: the write is guarded by the revision that was read.
+A key `k` has its value at `<prefix>k|=` and the items of its queue at `<prefix>k|+<identifier>`. Waits are watches.
+What reads before it writes does so in a loop: the write is guarded by the revision that was read.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os.path
 import secrets
 import time
+from operator import index
 
 from holdfast.coordination.errors import CompactedError, StoreUnavailableError
 from holdfast.coordination.model import Created, Delete, Modified, Put, Transaction, absent
@@ -51,7 +52,7 @@ _ITEM = "|+"
 class SharedStore(KeyValueStore):
     """Keys under a prefix of a coordination store. Threads and machines may share it.
 
-    Reads and waits outlive a short outage of the store. A write that gets no answer raises StoreUnavailableError:
+    Waits outlive a short outage of the store. A write that gets no answer raises StoreUnavailableError:
     it may or may not have been carried out, and to do it again may be wrong.
     """
 
@@ -94,7 +95,7 @@ class SharedStore(KeyValueStore):
 
     def add(self, key: str, amount: int) -> int:
         """Add to the number that `key` has, 0 at first; returns the sum."""
-        return int(self._change(key, lambda current: b"%d" % (as_number(key, current) + amount)))
+        return int(self._change(key, lambda current: b"%d" % (as_number(key, current) + index(amount))))
 
     def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
         """Set `key` if it has the expected value, or no value and none is expected; returns what it has then.
@@ -169,14 +170,15 @@ class SharedStore(KeyValueStore):
 
     def _common(self, keys: list[str]) -> str:
         """The longest prefix of all that belongs to these keys."""
-        return os.path.commonprefix([f"{self._prefix}{key}|" for key in keys])
+        return os.path.commonprefix([f"{self._prefix}{key}|" for key in keys])  # noqa: RUF071 - letters are meant
 
     def _items(self, key: str, entries: dict[str, Entry]) -> list[Entry]:
         start = f"{self._prefix}{key}{_ITEM}"
         return [entry for place, entry in entries.items() if place.startswith(start) and "|" not in place[len(start) :]]
 
     def _missing(self, keys: list[str], entries: dict[str, Entry]) -> list[str]:
-        return [key for key in keys if self._place(key) not in entries and not self._items(key, entries)]
+        owners = {place.rpartition("|")[0] for place in entries}
+        return [key for key in keys if f"{self._prefix}{key}" not in owners]
 
     # Writing
 
@@ -236,11 +238,11 @@ class _Wait:
         self._find_missing = find_missing
         self._timeout_s = timeout_s
         self._deadline = time.monotonic() + timeout_s
-        self._last_answer = time.monotonic()
+        self._outage_began: float | None = None
 
     def until_none_is_missing(self) -> dict[str, Entry]:
         snapshot = self._store.get_prefix(self._prefix)
-        self._last_answer = time.monotonic()
+        self._outage_began = None
         entries = {entry.key: entry for entry in snapshot.entries}
         if not self._find_missing(entries):
             return entries
@@ -252,7 +254,6 @@ class _Wait:
                     raise too_late(self._timeout_s, missing) from None
                 if changes is None:
                     raise StoreUnavailableError("the store was closed", is_gone=True)
-                self._last_answer = time.monotonic()
                 for change in changes.changes:
                     if change.entry is None:
                         entries.pop(change.key, None)
@@ -263,6 +264,8 @@ class _Wait:
     def bear(self, error: StoreUnavailableError) -> None:
         """Pause, or raise the error if the store has been away for too long or for good."""
         now = time.monotonic()
-        if error.is_gone or now + OUTAGE_PAUSE_S > min(self._last_answer + OUTAGE_MAX_S, self._deadline):
+        if self._outage_began is None:
+            self._outage_began = now
+        if error.is_gone or now + OUTAGE_PAUSE_S > min(self._outage_began + OUTAGE_MAX_S, self._deadline):
             raise error
         time.sleep(OUTAGE_PAUSE_S)

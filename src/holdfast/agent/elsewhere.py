@@ -1,0 +1,24 @@
+"""A failure on another node, as this one shows it."""
+
+from __future__ import annotations
+
+from holdfast.errors.failure import ProcessFailure
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.rendezvous.records import Failure
+
+
+def failure_elsewhere(told: Failure) -> ProcessFailure:
+    """What another node told, in the form in which failures are shown. Its error file is out of reach."""
+    failure = ProcessFailure(told.local_rank, told.pid, told.exit_code, "")
+    failure.host = told.host
+    failure.timestamp = told.timestamp
+    failure.message = told.traceback or told.message
+    failure.error_file_data = {
+        "message": {
+            "message": told.message,
+            "extraInfo": {"py_callstack": failure.message, "timestamp": str(int(told.timestamp))},
+        }
+    }
+    return failure

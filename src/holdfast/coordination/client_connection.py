@@ -1,0 +1,286 @@
+"""The client's end of a connection: proof first, then requests by number, and no answer in time is the end of it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.coordination.errors import (
+    CompactedError,
+    LeaseLostError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
+from holdfast.coordination.handshake import VERSION, Greeting, Proof, is_proved, make_nonce, prove
+from holdfast.coordination.queued_watch import QueuedWatch
+from holdfast.coordination.wire import (
+    ANSWER_MAX_BYTES,
+    CHANNEL_MAX,
+    FRAME_MAX_BYTES,
+    THE_CONNECTION,
+    UNPROVEN_FRAME_MAX_BYTES,
+    Changed,
+    Failed,
+    Frames,
+    Goodbye,
+    ProtocolError,
+    Reason,
+    Unwatch,
+    WatchFrom,
+    decode_answer,
+    decode_greeting,
+    decode_proved,
+    encode,
+    frame,
+)
+from holdfast.errors.text import headline, visible
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from holdfast.coordination.wire import Answer, Request
+
+TEXT_SHOWN_CHARS = 300
+"""How much of what the server says about a failure is shown."""
+
+_ERRORS: dict[Reason, type[Exception]] = {
+    Reason.VALUE: ValueError,
+    Reason.LEASE_LOST: LeaseLostError,
+    Reason.COMPACTED: CompactedError,
+}
+
+
+class ClientConnection(asyncio.Protocol):
+    """`proven` is done when both sides have proved themselves, `ended` when the transport is closed.
+
+    Args:
+        place: the server's address, for messages.
+        token: what the server must know, too.
+        answer_timeout_s: a request that has no answer for so long ends the connection. A cut cable says nothing.
+    """
+
+    def __init__(self, place: str, token: bytes, answer_timeout_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        self.proven: asyncio.Future[None] = loop.create_future()
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self.is_usable = True
+        self._loop = loop
+        self._place = place
+        self._token = token
+        self._answer_timeout_s = answer_timeout_s
+        self._frames = Frames(UNPROVEN_FRAME_MAX_BYTES)
+        self._take: Callable[[int, bytes], None] = self._take_greeting
+        self._nonces = (b"", b"")
+        self._transport: asyncio.Transport | None = None
+        self._waiting: dict[int, tuple[float, asyncio.Future[Answer]]] = {}
+        self._watches: dict[int, EmbeddedWatch] = {}
+        self._last_channel = THE_CONNECTION
+        self._timer: asyncio.TimerHandle | None = None
+
+    def local_address(self) -> str | None:
+        if self._transport is None:
+            return None
+        name = self._transport.get_extra_info("sockname")
+        return None if name is None else str(name[0])
+
+    def ask(self, request: Request) -> asyncio.Future[Answer]:
+        """Send a request; the future is its answer, which may be `Failed`.
+
+        Raises:
+            ValueError: it is too long.
+        """
+        return self._ask(self._next_channel(), request)
+
+    def open_watch(self, watch: EmbeddedWatch, prefix: str, from_revision: int) -> None:
+        """Have changes brought to a watch, until it or the connection ends."""
+        channel = self._next_channel()
+        self._watches[channel] = watch
+        watch.is_on(self, channel)
+        self._ask(channel, WatchFrom(prefix, from_revision)).add_done_callback(watch.is_answered)
+
+    def end_watch(self, channel: int) -> None:
+        if self._watches.pop(channel, None) is not None and self.is_usable:
+            self._write(channel, Unwatch())
+
+    def close(self) -> None:
+        """End the connection and its watches. The server is told that we live, so that our leases keep their time."""
+        for watch in list(self._watches.values()):
+            watch.close()
+        self._end(lambda: StoreUnavailableError("the store was closed"))
+
+    # What the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._frames.feed(data)
+        try:
+            while self.is_usable:
+                taken = self._frames.take()
+                if taken is None:
+                    return
+                self._take(*taken)
+        except ProtocolError as error:
+            self._break(f"what answers at {self._place} does not speak holdfast's protocol: {visible(str(error))}")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        why = "closed the connection" if error is None else f"is no longer connected: {error}"
+        self._break(f"the store at {self._place} {why}")
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    # Input
+
+    def _take_greeting(self, _channel: int, body: bytes) -> None:
+        greeting = decode_greeting(body)
+        if isinstance(greeting, Failed):
+            self._take_parting(greeting)
+        elif greeting.version != VERSION:
+            self._refuse(
+                f"the store at {self._place} speaks version {greeting.version} of the protocol and this node version "
+                f"{VERSION}: install the same holdfast on all nodes"
+            )
+        else:
+            self._answer_greeting(greeting)
+
+    def _answer_greeting(self, greeting: Greeting) -> None:
+        self._nonces = nonces = (greeting.nonce, make_nonce())
+        self._take = self._take_proved
+        self._write(THE_CONNECTION, Proof(VERSION, nonces[1], prove(self._token, "client", *nonces)))
+
+    def _take_proved(self, _channel: int, body: bytes) -> None:
+        proved = decode_proved(body)
+        if isinstance(proved, Failed):
+            self._take_parting(proved)
+        elif not is_proved(proved.mac, self._token, "server", *self._nonces):
+            self._refuse(self._wrong_token())
+        else:
+            self._take = self._take_answer
+            self._frames.limit_bytes = ANSWER_MAX_BYTES
+            if not self.proven.done():
+                self.proven.set_result(None)
+
+    def _take_answer(self, channel: int, body: bytes) -> None:
+        answer = decode_answer(body)
+        if isinstance(answer, Changed):
+            watch = self._watches.get(channel)
+            if watch is not None:
+                watch.deliver(answer.changes)
+        elif channel == THE_CONNECTION:
+            if not isinstance(answer, Failed):
+                raise ProtocolError("an answer to no request")
+            self._take_parting(answer)
+        else:
+            _, future = self._waiting.pop(channel, (0.0, None))
+            if future is not None and not future.done():
+                future.set_result(answer)
+
+    def _take_parting(self, failed: Failed) -> None:
+        """The server says why it ends the connection."""
+        text = visible(headline(failed.text, TEXT_SHOWN_CHARS))
+        if failed.reason is Reason.REFUSED and "token" in text:
+            self._refuse(self._wrong_token())
+        elif failed.reason is Reason.REFUSED:
+            self._refuse(f"the store at {self._place} refuses this node: {text}")
+        else:
+            self._break(f"the store at {self._place} ended the connection: {text}")
+
+    def _wrong_token(self) -> str:
+        return (
+            f"the store at {self._place} has another token: "
+            "set the same HOLDFAST_TOKEN (or token in --rdzv-conf) on all nodes"
+        )
+
+    # Output
+
+    def _next_channel(self) -> int:
+        while True:
+            self._last_channel = self._last_channel % CHANNEL_MAX + 1
+            if self._last_channel not in self._waiting and self._last_channel not in self._watches:
+                return self._last_channel
+
+    def _ask(self, channel: int, request: Request) -> asyncio.Future[Answer]:
+        assert self.is_usable
+        self._write(channel, request)
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        deadline = self._loop.time() + self._answer_timeout_s
+        self._waiting[channel] = (deadline, future)
+        if self._timer is None:
+            self._timer = self._loop.call_at(deadline, self._look_for_the_late)
+        return future
+
+    def _write(self, channel: int, message: Request | Proof) -> None:
+        assert self._transport is not None
+        body = encode(message)
+        if len(body) > FRAME_MAX_BYTES:
+            raise ValueError(f"a request of {len(body)} bytes, more than {FRAME_MAX_BYTES}")
+        self._transport.write(frame(channel, body))
+
+    def _look_for_the_late(self) -> None:
+        """Requests wait in the order in which they were sent, so the first is the oldest."""
+        self._timer = None
+        for deadline, _ in self._waiting.values():
+            if deadline <= self._loop.time():
+                self._break(f"the store at {self._place} does not answer ({self._answer_timeout_s:g} s)")
+            else:
+                self._timer = self._loop.call_at(deadline, self._look_for_the_late)
+            return
+
+    # The end
+
+    def _break(self, text: str) -> None:
+        self._end(lambda: StoreUnavailableError(text))
+
+    def _refuse(self, text: str) -> None:
+        self._end(lambda: StoreRefusedError(text))
+
+    def _end(self, make_error: Callable[[], Exception]) -> None:
+        """All that wait are told why, and the transport is closed at once."""
+        if not self.is_usable:
+            return
+        self.is_usable = False
+        if self._timer is not None:
+            self._timer.cancel()
+        waiting: list[asyncio.Future[Any]] = [self.proven, *(future for _, future in self._waiting.values())]
+        for future in waiting:
+            if not future.done():
+                future.set_exception(make_error())
+        for watch in list(self._watches.values()):
+            watch.fail(make_error())
+        self._waiting.clear()
+        self._watches.clear()
+        if self._transport is not None and not self._transport.is_closing():
+            if self._take == self._take_answer:
+                self._write(THE_CONNECTION, Goodbye())
+            self._transport.abort()
+
+
+class EmbeddedWatch(QueuedWatch):
+    """A watch of one connection. It ends with it."""
+
+    _connection: ClientConnection | None = None
+    _channel = THE_CONNECTION
+
+    def is_on(self, connection: ClientConnection, channel: int) -> None:
+        self._connection = connection
+        self._channel = channel
+
+    def is_answered(self, answer: asyncio.Future[Answer]) -> None:
+        """Only a failure is of interest: what a connection that breaks has to say, the watch hears itself."""
+        if not answer.cancelled() and answer.exception() is None:
+            result = answer.result()
+            if isinstance(result, Failed):
+                self.fail(failure(result))
+
+    def _end(self) -> None:
+        if self._connection is not None:
+            self._connection.end_watch(self._channel)
+
+
+def failure(failed: Failed) -> Exception:
+    """The exception that a failed request raises."""
+    text = visible(headline(failed.text, TEXT_SHOWN_CHARS))
+    return _ERRORS.get(failed.reason, StoreUnavailableError)(text)

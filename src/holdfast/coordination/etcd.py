@@ -1,0 +1,260 @@
+"""The etcd engine: for those who have a cluster of it, and must survive the loss of any machine."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from contextlib import suppress
+from itertools import groupby
+from operator import attrgetter
+
+from holdfast.coordination.errors import CompactedError, LeaseLostError, StoreUnavailableError
+from holdfast.coordination.etcd_connection import EtcdConnection, OldTokenError, TlsFiles
+from holdfast.coordination.keyspace import TTL_MAX_S, TTL_MIN_S
+from holdfast.coordination.model import (
+    Change,
+    Changes,
+    Created,
+    Delete,
+    Entry,
+    Lease,
+    Outcome,
+    Put,
+    Snapshot,
+    check,
+)
+from holdfast.coordination.queued_watch import QueuedWatch
+from holdfast.coordination.store import CoordinationStore
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    from holdfast.coordination.model import Compare, Operation, Transaction
+    from holdfast.coordination.store import Watch
+
+DEFAULT_PREFIX = "/holdfast/"
+"""What the keys of all jobs begin with, in a cluster that others may use as well."""
+
+BACKLOG_MAX = 10_000
+"""How many batches of changes a watch holds for a reader that does not read, as in the other engines."""
+
+
+class EtcdStore(CoordinationStore):
+    """A client of an etcd cluster, version 3.4 or newer. It talks to one member, and to another when that fails.
+
+    A request that fails raises StoreUnavailableError and is not sent again: the next one goes to another member.
+
+    Raises:
+        InputError: the package aetcd is not installed, or what is given does not fit together.
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[tuple[str, int]],
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        ca_cert: str | None = None,
+        cert: str | None = None,
+        cert_key: str | None = None,
+        prefix: str = DEFAULT_PREFIX,
+        connect_timeout_s: float = 5.0,
+        answer_timeout_s: float = 3.0,
+    ) -> None:
+        self._connection = EtcdConnection(
+            endpoints,
+            None if user is None else (user, password or ""),
+            TlsFiles(ca_cert, cert, cert_key),
+            connect_timeout_s,
+            answer_timeout_s,
+        )
+        self._rpc = self._connection.rpc
+        self._space = _Space(prefix)
+        self._watches: set[_EtcdWatch] = set()
+
+    async def get(self, key: str) -> Entry | None:
+        answer = await self._ask("kv", "Range", self._rpc.RangeRequest(key=self._space.key(key)))
+        return self._space.entry(answer.kvs[0]) if answer.kvs else None
+
+    async def get_prefix(self, prefix: str) -> Snapshot:
+        first, end = self._space.range(prefix)
+        answer = await self._ask("kv", "Range", self._rpc.RangeRequest(key=first, range_end=end))
+        return Snapshot(answer.header.revision, tuple(map(self._space.entry, answer.kvs)))
+
+    async def transact(self, transaction: Transaction) -> Outcome:
+        check(transaction)
+        request = self._rpc.TxnRequest(
+            compare=map(self._as_compare, transaction.compares),
+            success=map(self._as_operation, transaction.then),
+            failure=map(self._as_operation, transaction.otherwise),
+        )
+        if not transaction.then and not transaction.otherwise:
+            # Without any operation a member would answer from what it has, which may be old.
+            read = self._rpc.RangeRequest(key=self._space.key(""), count_only=True)
+            request.success.append(self._rpc.RequestOp(request_range=read))
+        answer = await self._ask("kv", "Txn", request)
+        return Outcome(answer.succeeded, answer.header.revision)
+
+    async def grant(self, ttl_s: float) -> Lease:
+        """A new lease, of whole seconds and at least etcd's own minimum of 2 s."""
+        if not TTL_MIN_S <= ttl_s <= TTL_MAX_S:
+            raise ValueError(f"a lease of {ttl_s} s: it can be {TTL_MIN_S} to {TTL_MAX_S:.0f} s")
+        answer = await self._ask("lease", "LeaseGrant", self._rpc.LeaseGrantRequest(TTL=math.ceil(ttl_s)))
+        return Lease(answer.ID, float(answer.TTL))
+
+    async def keep_alive(self, lease_id: int) -> float:
+        request = self._rpc.LeaseKeepAliveRequest(ID=lease_id)
+
+        async def exchange(member: Any) -> Any:
+            timeout_s = self._connection.answer_timeout_s
+            async for answer in member.lease.LeaseKeepAlive([request], timeout=timeout_s, metadata=member.metadata):
+                return answer
+            raise StoreUnavailableError(f"etcd at {member.name} does not answer about a lease")
+
+        answer = await self._connection.request(exchange)
+        if answer.TTL <= 0:
+            raise LeaseLostError(f"lease {lease_id} is no more")
+        return float(answer.TTL)
+
+    async def revoke(self, lease_id: int) -> None:
+        with suppress(LeaseLostError):
+            await self._ask("lease", "LeaseRevoke", self._rpc.LeaseRevokeRequest(ID=lease_id))
+
+    def watch(self, prefix: str, from_revision: int) -> Watch:
+        watch = _EtcdWatch(self._connection, self._space, prefix, from_revision)
+        self._watches.add(watch)
+        watch.reading.add_done_callback(lambda _: self._watches.discard(watch))
+        return watch
+
+    async def close(self) -> None:
+        watches = list(self._watches)
+        for watch in watches:
+            watch.close()
+        if watches:
+            await asyncio.wait([watch.reading for watch in watches])
+        await self._connection.close()
+
+    def local_address(self) -> str | None:
+        return self._connection.local_address()
+
+    async def _ask(self, service: str, method: str, request: Any) -> Any:
+        timeout_s = self._connection.answer_timeout_s
+        return await self._connection.request(
+            lambda member: getattr(getattr(member, service), method)(
+                request, timeout=timeout_s, metadata=member.metadata
+            )
+        )
+
+    def _as_compare(self, compare: Compare) -> Any:
+        message = self._rpc.Compare(key=self._space.key(compare.key), result=self._rpc.Compare.EQUAL)
+        if isinstance(compare, Created):
+            message.target = self._rpc.Compare.CREATE
+            message.create_revision = compare.revision
+        else:
+            message.target = self._rpc.Compare.MOD
+            message.mod_revision = compare.revision
+        return message
+
+    def _as_operation(self, operation: Operation) -> Any:
+        if isinstance(operation, Put):
+            put = self._rpc.PutRequest(key=self._space.key(operation.key), value=operation.value, lease=operation.lease)
+            return self._rpc.RequestOp(request_put=put)
+        if isinstance(operation, Delete):
+            delete = self._rpc.DeleteRangeRequest(key=self._space.key(operation.key))
+        else:
+            first, end = self._space.range(operation.prefix)
+            delete = self._rpc.DeleteRangeRequest(key=first, range_end=end)
+        return self._rpc.RequestOp(request_delete_range=delete)
+
+
+class _Space:
+    """Our keys in etcd's space: text behind a prefix, as bytes."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._prefix_bytes = len(prefix.encode())
+
+    def key(self, key: str) -> bytes:
+        return f"{self._prefix}{key}".encode()
+
+    def range(self, prefix: str) -> tuple[bytes, bytes]:
+        """The first key with a prefix, and the first one behind all that have it."""
+        first = self.key(prefix)
+        trimmed = first.rstrip(b"\xff")
+        if not trimmed:
+            return first or b"\0", b"\0"  # etcd's way to say: all that follow
+        return first, trimmed[:-1] + bytes([trimmed[-1] + 1])
+
+    def text(self, key: bytes) -> str:
+        return key[self._prefix_bytes :].decode()
+
+    def entry(self, stored: Any) -> Entry:
+        return Entry(self.text(stored.key), stored.value, stored.create_revision, stored.mod_revision, stored.lease)
+
+    def changes(self, events: Any, event_type: Any) -> Iterator[Changes]:
+        """One batch for each revision. etcd sends all events of a revision in one message, and messages in order."""
+        for revision, group in groupby(events, key=attrgetter("kv.mod_revision")):
+            changes = (
+                Change(self.text(event.kv.key), self.entry(event.kv) if event.type == event_type.PUT else None)
+                for event in group
+            )
+            yield Changes(revision, tuple(changes))
+
+
+class _EtcdWatch(QueuedWatch):
+    """A stream of its own from one member. It is not taken up elsewhere: the reader reads anew, and watches anew."""
+
+    def __init__(self, connection: EtcdConnection, space: _Space, prefix: str, from_revision: int) -> None:
+        super().__init__(BACKLOG_MAX)
+        self._connection = connection
+        self._space = space
+        first, end = space.range(prefix)
+        rpc = connection.rpc
+        create = rpc.WatchCreateRequest(key=first, range_end=end, start_revision=max(1, from_revision))
+        self._request = rpc.WatchRequest(create_request=create)
+        self.reading = asyncio.get_running_loop().create_task(self._read())
+
+    def _end(self) -> None:
+        if asyncio.current_task() is not self.reading:
+            self.reading.cancel()
+
+    async def _read(self) -> None:
+        try:
+            member = await self._connection.member()
+            with self._connection.errors_of(member):
+                await self._read_from(member)
+        except OldTokenError as error:
+            self.fail(StoreUnavailableError(str(error)))  # to read anew brings a new token
+        except Exception as error:  # noqa: BLE001 - whoever iterates gets it
+            self.fail(error)
+
+    async def _read_from(self, member: Any) -> None:
+        call = member.watch.Watch(metadata=member.metadata)
+        try:
+            async with asyncio.timeout(self._connection.answer_timeout_s):
+                await call.write(self._request)
+                answer = await call.read()
+            while self._is_wanted:
+                self._take(answer, member.name)
+                if self._is_wanted:
+                    answer = await call.read()
+        except TimeoutError:
+            self._connection.let_go_of(member)
+            self.fail(StoreUnavailableError(f"etcd at {member.name} does not answer"))
+        finally:
+            call.cancel()
+
+    def _take(self, answer: Any, name: str) -> None:
+        if not hasattr(answer, "events"):  # the end of the stream
+            self.fail(StoreUnavailableError(f"etcd at {name} ended a watch"))
+        elif answer.compact_revision:
+            self.fail(CompactedError(f"changes before revision {answer.compact_revision} are forgotten"))
+        elif answer.canceled:
+            self.fail(
+                StoreUnavailableError(f"etcd at {name} ended a watch: {answer.cancel_reason or 'without a reason'}")
+            )
+        else:
+            for changes in self._space.changes(answer.events, self._connection.rpc.Event):
+                self.deliver(changes)

@@ -1,0 +1,233 @@
+"""The server's end of a connection: proof first, then requests; output is bounded, and input waits for output."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from holdfast.coordination.handshake import VERSION, Greeting, Proved, is_proved, make_nonce, prove
+from holdfast.coordination.service import Session
+from holdfast.coordination.wire import (
+    ANSWER_MAX_BYTES,
+    FRAME_MAX_BYTES,
+    HEADER,
+    THE_CONNECTION,
+    UNPROVEN_FRAME_MAX_BYTES,
+    Failed,
+    Frames,
+    ProtocolError,
+    Reason,
+    decode_proof,
+    decode_request,
+    encode,
+    frame,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.coordination.service import Service
+    from holdfast.coordination.wire import Answer, Changed
+
+OUTBOX_MAX_BYTES = 16 << 20
+"""How much may wait for a client that does not read, before it is dropped."""
+
+OUTBOX_FULL_BYTES = 1 << 20
+"""How much may wait for a client before its next request has to wait, too."""
+
+PIECE_BYTES = 32 << 10
+"""How much is handed to the transport at once. It copies what the kernel does not take, for each connection."""
+
+LINGER_S = 1.0
+"""How long a client has time to read why its connection ends."""
+
+
+class Encoded:
+    """The last message that was encoded, for those that go to many."""
+
+    def __init__(self) -> None:
+        self._message: object = None
+        self._body = b""
+
+    def encode(self, message: object) -> bytes:
+        if message is not self._message:
+            self._body = encode(message)
+            self._message = message
+        return self._body
+
+
+class ServerConnection(asyncio.Protocol):
+    """`proven` is called when the client has proved itself, `ended` when the connection is no more."""
+
+    def __init__(
+        self,
+        service: Service,
+        token: bytes,
+        encoded: Encoded,
+        proven: Callable[[ServerConnection], None],
+        ended: Callable[[ServerConnection], None],
+    ) -> None:
+        self.is_proven = False
+        self._service = service
+        self._token = token
+        self._encoded = encoded
+        self._on_proven = proven
+        self._on_ended = ended
+        self._nonce = make_nonce()
+        self._session = Session(self._tell)
+        self._frames = Frames(UNPROVEN_FRAME_MAX_BYTES)
+        self._transport: asyncio.Transport | None = None
+        self._outbox: deque[bytes | memoryview] = deque()
+        self._outbox_bytes = 0
+        self._can_write = True
+        self._is_held = False
+        self._is_over = False
+        self._was_dropped = False
+        self._linger: asyncio.TimerHandle | None = None
+
+    def drop(self) -> None:
+        """End the connection for a reason of the server's own; the client's leases keep their time."""
+        self._is_over = True
+        self._was_dropped = True
+        self._outbox.clear()
+        if self._transport is not None:
+            self._transport.abort()
+
+    # What the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if self._is_over:
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(high=0)
+        self._send(THE_CONNECTION, encode(Greeting(VERSION, self._nonce)))
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_over:
+            return
+        self._frames.feed(data)
+        self._take_frames()
+
+    def eof_received(self) -> bool:
+        return False  # the transport closes itself
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The peer ended the connection if we did not. A connection that timed out was ended by neither."""
+        if self._linger is not None:
+            self._linger.cancel()
+        is_timeout = isinstance(error, OSError) and not isinstance(error, ConnectionError)
+        self._is_over = True
+        self._outbox.clear()
+        self._service.leave(self._session, has_ended=not self._was_dropped and not is_timeout)
+        self._on_ended(self)
+
+    def pause_writing(self) -> None:
+        self._can_write = False
+
+    def resume_writing(self) -> None:
+        self._can_write = True
+        self._write_more()
+        if self._is_held and self._outbox_bytes < OUTBOX_FULL_BYTES and not self._is_over:
+            self._is_held = False
+            assert self._transport is not None
+            self._transport.resume_reading()
+            self._take_frames()
+
+    # Input
+
+    def _take_frames(self) -> None:
+        try:
+            while not self._is_over:
+                if self._outbox_bytes >= OUTBOX_FULL_BYTES:
+                    self._hold()
+                    return
+                taken = self._frames.take()
+                if taken is None:
+                    return
+                if self.is_proven:
+                    self._take_request(*taken)
+                else:
+                    self._take_proof(taken[1])
+        except ProtocolError as error:
+            self._part(Failed(Reason.PROTOCOL, f"not the protocol: {error}"))
+
+    def _hold(self) -> None:
+        assert self._transport is not None
+        if not self._is_held:
+            self._is_held = True
+            self._transport.pause_reading()
+
+    def _take_proof(self, body: bytes) -> None:
+        proof = decode_proof(body)
+        if proof.version != VERSION:
+            self._part(
+                Failed(Reason.REFUSED, f"the store speaks version {VERSION} of the protocol, not {proof.version}")
+            )
+        elif not is_proved(proof.mac, self._token, "client", self._nonce, proof.nonce):
+            self._part(Failed(Reason.REFUSED, "the token is another one"))
+        else:
+            self.is_proven = True
+            self._frames.limit_bytes = FRAME_MAX_BYTES
+            self._on_proven(self)
+            self._send(THE_CONNECTION, encode(Proved(prove(self._token, "server", self._nonce, proof.nonce))))
+
+    def _take_request(self, channel: int, body: bytes) -> None:
+        answer = self._service.answer(self._session, channel, decode_request(body))
+        if answer is not None:
+            self._tell(channel, answer)
+
+    def _part(self, why: Failed) -> None:
+        """Say why, and end the connection. It is not read from any more, so nobody can keep it by talking."""
+        assert self._transport is not None
+        self._send(THE_CONNECTION, encode(why))
+        self._is_over = True
+        self._was_dropped = True
+        if self._transport.is_closing():
+            return
+        if not self._is_held:
+            self._transport.pause_reading()
+        if self._transport.can_write_eof() and not self._outbox:
+            self._transport.write_eof()
+        self._linger = asyncio.get_running_loop().call_later(LINGER_S, self._transport.abort)
+
+    # Output
+
+    def _tell(self, channel: int, message: Answer | Changed) -> None:
+        if self._is_over:
+            return
+        body = self._encoded.encode(message)
+        if len(body) > ANSWER_MAX_BYTES:
+            body = encode(Failed(Reason.VALUE, f"an answer of {len(body)} bytes, more than {ANSWER_MAX_BYTES}"))
+        self._send(channel, body)
+
+    def _send(self, channel: int, body: bytes) -> None:
+        assert self._transport is not None
+        if self._can_write and len(body) <= PIECE_BYTES:
+            self._transport.write(frame(channel, body))
+            return
+        if self._outbox_bytes and self._outbox_bytes + len(body) > OUTBOX_MAX_BYTES:
+            self.drop()
+            return
+        self._outbox.append(HEADER.pack(len(body), channel))
+        self._outbox.append(body)
+        self._outbox_bytes += HEADER.size + len(body)
+        if self._can_write:
+            self._write_more()
+
+    def _write_more(self) -> None:
+        """Write from the outbox in pieces until the kernel takes no more."""
+        assert self._transport is not None
+        outbox = self._outbox
+        while outbox and self._can_write:
+            piece = outbox.popleft()
+            if len(piece) == HEADER.size and outbox and len(outbox[0]) <= PIECE_BYTES:
+                piece = bytes(piece) + bytes(outbox.popleft())  # most bodies are short; one packet, not two
+            elif len(piece) > PIECE_BYTES:
+                whole = memoryview(piece)
+                outbox.appendleft(whole[PIECE_BYTES:])
+                piece = whole[:PIECE_BYTES]
+            self._outbox_bytes -= len(piece)
+            self._transport.write(piece)

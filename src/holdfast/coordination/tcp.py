@@ -1,0 +1,66 @@
+"""What both ends of a connection ask of TCP, and how one of several addresses is reached."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, TypeAlias
+
+    Found: TypeAlias = tuple[int, int, int, str, Any]
+
+SILENCE_MAX_S = 10
+"""How long a peer may leave data or probes without acknowledgement until the kernel ends the connection."""
+
+PROBE_AFTER_S = 4
+"""How long a connection is idle until the kernel asks whether the peer is still there, and how often it asks again."""
+
+
+def set_options(connection: socket.socket) -> None:
+    """No waiting to fill packets, and an end for connections to peers that are gone without a word."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PROBE_AFTER_S)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_AFTER_S)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_MAX_S * 1000)
+
+
+async def resolve(host: str, port: int, family: int = socket.AF_UNSPEC) -> Sequence[Found]:
+    """The addresses of a host. OSError if there are none."""
+    try:  # an address as such needs no thread
+        return socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, 0, socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        loop = asyncio.get_running_loop()
+        return await loop.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
+
+
+async def reach(found: Sequence[Found], source: str | None, timeout_s: float) -> socket.socket:
+    """A connected socket to the first address that answers; each gets an equal part of the time.
+
+    Raises:
+        OSError: none of them did. ConnectionRefusedError if all refused.
+    """
+    failures: list[OSError] = []
+    for family, kind, protocol, _, address in found:
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.setblocking(False)
+            set_options(connection)
+            if source is not None:
+                connection.bind((source, 0))
+            async with asyncio.timeout(timeout_s / len(found)):
+                await asyncio.get_running_loop().sock_connect(connection, address)
+            if connection.getsockname() == connection.getpeername():  # a free port of this machine can reach itself
+                raise ConnectionRefusedError(f"nobody listens at {address}")  # noqa: TRY301 - one of the failures
+        except OSError as error:
+            connection.close()
+            failures.append(error)
+        except BaseException:
+            connection.close()
+            raise
+        else:
+            return connection
+    raise next((error for error in failures if not isinstance(error, ConnectionRefusedError)), failures[0])

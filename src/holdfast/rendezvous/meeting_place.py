@@ -1,0 +1,145 @@
+"""Where nodes meet: a store that one of the agents serves, or etcd."""
+
+from __future__ import annotations
+
+import errno
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from holdfast.logger import get_logger
+from holdfast.rendezvous.addresses import bracketed, own_addresses
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Sequence
+
+    from holdfast.coordination.server import EmbeddedServer
+    from holdfast.coordination.store import CoordinationStore
+
+log = get_logger(__name__)
+
+
+class MeetingPlace(ABC):
+    """A store, and what this node has to do with it."""
+
+    name: str
+    """For people: what is there, and where."""
+
+    may_return: bool
+    """Whether a store that is gone may come back. If not, its loss is the end of the job."""
+
+    is_host = False
+    """Whether this node serves the store: once opened."""
+
+    @abstractmethod
+    async def open(self) -> CoordinationStore:
+        """The store, connected or not. Serves it first, if that is this node's part."""
+
+    async def close(self) -> None:  # noqa: B027 - by default nothing
+        """Let go of it, the store that `open` returned excepted."""
+
+
+class EmbeddedPlace(MeetingPlace):
+    """The store that the agent at an endpoint serves. Its loss is the loss of the job."""
+
+    may_return = False
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        is_host: bool | None,
+        token: bytes,
+        server_tls: ssl.SSLContext | None,
+        client_tls: ssl.SSLContext | None,
+        answer_timeout_s: float,
+    ) -> None:
+        """Without `is_host`, the agent serves whose address `host` is; of several on one machine, the first."""
+        self.name = f"the store at {bracketed(host, port)}"
+        self._host = host
+        self._port = port
+        self._wants_to_be_host = is_host
+        self._token = token
+        self._server_tls = server_tls
+        self._client_tls = client_tls
+        self._answer_timeout_s = answer_timeout_s
+        self._server: EmbeddedServer | None = None
+
+    async def open(self) -> CoordinationStore:
+        from holdfast.coordination.client import EmbeddedStore  # noqa: PLC0415 - one engine is needed
+
+        if self._wants_to_be_host is not False:
+            await self._serve()
+        return EmbeddedStore(
+            self._host, self._port, token=self._token, tls=self._client_tls, answer_timeout_s=self._answer_timeout_s
+        )
+
+    async def _serve(self) -> None:
+        from holdfast.coordination.server import EmbeddedServer  # noqa: PLC0415 - only the host's agent needs it
+
+        addresses = own_addresses(self._host)
+        if not addresses and self._wants_to_be_host:
+            addresses = [""]  # an address that is translated on its way here, such as a Kubernetes service's
+        for address in addresses:
+            server = EmbeddedServer(token=self._token, tls=self._server_tls)
+            try:
+                await server.start(address, self._port)
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE and not self._wants_to_be_host:
+                    log.info("%s is served by another process of this machine", self.name)
+                    return
+                from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+
+                raise InputError(
+                    f"--rdzv-endpoint {bracketed(self._host, self._port)}: cannot listen there: {error.strerror}"
+                ) from error
+            self._server = server
+            self.is_host = True
+            return
+
+    async def close(self) -> None:
+        if self._server is not None:
+            await self._server.close()
+            self._server = None
+
+
+class EtcdPlace(MeetingPlace):
+    """A cluster of etcd, which outlives any machine of the job and any one of its own."""
+
+    may_return = True
+
+    def __init__(
+        self,
+        endpoints: Sequence[tuple[str, int]],
+        *,
+        user: str | None,
+        password: str | None,
+        ca_cert: str | None,
+        cert: str | None,
+        cert_key: str | None,
+        prefix: str,
+        answer_timeout_s: float,
+    ) -> None:
+        self.name = f"etcd at {', '.join(bracketed(*endpoint) for endpoint in endpoints)}"
+        self._endpoints = endpoints
+        self._user = user
+        self._password = password
+        self._files = (ca_cert, cert, cert_key)
+        self._prefix = prefix
+        self._answer_timeout_s = answer_timeout_s
+
+    async def open(self) -> CoordinationStore:
+        from holdfast.coordination.etcd import EtcdStore  # noqa: PLC0415 - one engine is needed
+
+        ca_cert, cert, cert_key = self._files
+        return EtcdStore(
+            self._endpoints,
+            user=self._user,
+            password=self._password,
+            ca_cert=ca_cert,
+            cert=cert,
+            cert_key=cert_key,
+            prefix=self._prefix,
+            answer_timeout_s=self._answer_timeout_s,
+        )

@@ -1,0 +1,184 @@
+"""The edge between a node's membership and the store: carries out its effects, and tells it what came of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from holdfast.coordination.errors import CompactedError, LeaseLostError, StoreUnavailableError
+from holdfast.rendezvous.decide import Leave, Start, Stop
+from holdfast.rendezvous.membership import RETRY_S, Follow, Grant, KeepAlive, Transact
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from typing import Any, Protocol
+
+    from holdfast.coordination.store import CoordinationStore
+    from holdfast.rendezvous.membership import Effect, Membership
+    from holdfast.rendezvous.records import End, Failure, Generation, Node
+
+    class Listener(Protocol):
+        """Whoever runs the workers. Called in the event loop; must not wait."""
+
+        def start(self, generation: Generation) -> None: ...
+
+        def stop(self, reason: Stop) -> None: ...
+
+        def leave_group(self, reason: Leave) -> None: ...
+
+        def fence(self, fence_at: float) -> None:
+            """The lease was renewed: workers may live until then, on the monotonic clock."""
+
+        def status(self, text: str) -> None: ...
+
+        def break_down(self, error: Exception) -> None:
+            """Nothing more can be done: the store refuses us, or holds what cannot be understood."""
+
+
+class Member:
+    """A node in a group, on an asyncio event loop."""
+
+    def __init__(self, membership: Membership, store: CoordinationStore, listener: Listener) -> None:
+        self._membership = membership
+        self._store = store
+        self._listener = listener
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._following: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._status = ""
+        self._has_ended = False
+
+    @property
+    def membership(self) -> Membership:
+        return self._membership
+
+    # What the agent says
+
+    def seek(self, offer: Node) -> None:
+        self._membership.seek(offer, self._loop.time())
+        self._step()
+
+    def fail(self, failure: Failure) -> None:
+        self._membership.fail(failure)
+        self._step()
+
+    def succeed(self) -> None:
+        self._membership.succeed()
+        self._step()
+
+    def close(self, end: End) -> None:
+        self._membership.close(end)
+        self._step()
+
+    async def end(self) -> None:
+        """Stop taking part. The lease is given back, so that nobody has to wait for its end."""
+        self._has_ended = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if self._membership.me.lease:
+            await self._store.revoke(self._membership.me.lease)
+
+    # Carrying out
+
+    def _step(self) -> None:
+        if self._has_ended:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for effect in self._membership.step(self._loop.time()):
+            self._carry_out(effect)
+        if self._membership.status != self._status:
+            self._status = self._membership.status
+            self._listener.status(self._status)
+        if self._membership.wake_at is not None:
+            self._timer = self._loop.call_at(self._membership.wake_at, self._step)
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Grant():
+                self._do(self._ask(effect, self._grant(effect)))
+            case KeepAlive():
+                self._do(self._ask(effect, self._keep_alive(effect)))
+            case Transact():
+                self._do(self._ask(effect, self._transact(effect)))
+            case Follow():
+                if self._following is not None:
+                    self._following.cancel()
+                self._following = self._do(self._follow(effect))
+            case Start():
+                self._listener.start(effect.generation)
+            case Stop():
+                self._listener.stop(effect)
+            case Leave():
+                self._listener.leave_group(effect)
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._did)
+        return task
+
+    def _did(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or self._has_ended:
+            return
+        error = task.exception()
+        if isinstance(error, Exception):
+            self._listener.break_down(error)
+        else:
+            self._step()
+
+    async def _ask(self, effect: Effect, request: Coroutine[Any, Any, None]) -> None:
+        """Make a request of the store, whatever comes of it."""
+        lease = self._membership.me.lease
+        try:
+            await request
+        except StoreUnavailableError as error:
+            self._membership.unavailable(effect, self._loop.time(), is_gone=error.is_gone)
+        except LeaseLostError:
+            if lease == self._membership.me.lease:
+                self._membership.lease_lost()
+
+    async def _grant(self, effect: Grant) -> None:
+        sent_at = self._loop.time()
+        lease = await self._store.grant(effect.ttl_s)
+        self._membership.granted(lease, sent_at)
+        self._listener.fence(self._membership.fence_at)
+
+    async def _keep_alive(self, effect: KeepAlive) -> None:
+        sent_at = self._loop.time()
+        ttl_s = await self._store.keep_alive(effect.lease)
+        if effect.lease == self._membership.me.lease:
+            self._membership.kept(ttl_s, sent_at)
+            self._listener.fence(self._membership.fence_at)
+
+    async def _transact(self, effect: Transact) -> None:
+        self._membership.answered(await self._store.transact(effect.transaction))
+
+    async def _follow(self, effect: Follow) -> None:
+        """Read what is there and go on with what changes, and begin again when that breaks."""
+        prefix = effect.prefix
+        while True:
+            try:
+                snapshot = await self._store.get_prefix(prefix)
+                self._membership.read(snapshot, prefix)
+                self._step()
+                watch = self._store.watch(prefix, snapshot.revision + 1)
+                try:
+                    async for changes in watch:
+                        self._membership.changed(changes, prefix)
+                        self._step()
+                finally:
+                    watch.close()
+            except CompactedError:
+                continue
+            except StoreUnavailableError as error:
+                self._membership.unavailable(effect, self._loop.time(), is_gone=error.is_gone)
+                self._step()
+            await asyncio.sleep(RETRY_S)

@@ -1,0 +1,291 @@
+"""Weather for simulated worlds: everything that can go wrong, at times that a seed decides.
+
+A run has three parts: a start, a time of faults, and a calm time in which everything is healed and every host has an
+agent. By its end the job has to be over, for everybody and in the same way.
+
+    python tests/support/simulated_storms.py --mix storm --seed 7      what happens with one seed, line by line
+    python tests/support/simulated_storms.py --seeds 1000              many seeds of each mix
+    python tests/support/simulated_storms.py --nodes 10000             a large world: its messages and times
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from simulated_laws import LawBrokenError, Laws
+from simulated_world import World
+
+from holdfast.rendezvous.decide import Settings
+from holdfast.rendezvous.records import End, EndKind
+
+FAULTS_S = 60.0
+"""How long things go wrong."""
+
+CALM_S = 150.0
+"""How long a job may take to end after that; workers run for at most 30 s of it."""
+
+
+class Mix:
+    """A kind of weather: which faults there are and how many, as weights."""
+
+    def __init__(self, faults=(0, 0), late=0.0, etcd=0.5, work_s=(5.0, 30.0), latency_s=0.005, **weights):
+        self.faults = faults
+        self.late = late
+        self.etcd = etcd
+        self.work_s = work_s
+        self.latency_s = latency_s
+        self.weights = weights
+
+
+MIXES = {
+    "calm": Mix(),
+    "failures": Mix(faults=(1, 5), fail=1),
+    "losses": Mix(faults=(1, 5), late=0.2, crash=3, restart=2),
+    "cuts": Mix(faults=(2, 8), cut_one=2, cut_up=1, cut_down=1, reset=2),
+    "pauses": Mix(faults=(2, 8), pause=3, fail=1),
+    "leaders": Mix(faults=(2, 8), work_s=(20.0, 60.0), crash_leader=2, cut_leader=1, pause_leader=1, restart=2),
+    "scaling": Mix(faults=(3, 10), late=0.5, work_s=(20.0, 60.0), crash=2, restart=4),
+    "outages": Mix(faults=(1, 3), etcd=1.0, outage=2, pause_store=2, cut_one=1, fail=1),
+    "endings": Mix(faults=(2, 8), etcd=0.7, work_s=(0.1, 12.0), cut_one=2, outage=2, pause=1, crash=1, reset=1),
+    "slow": Mix(faults=(1, 6), latency_s=0.8, cut_one=1, crash=1, fail=1, pause=1, restart=1),
+    "gone": Mix(faults=(1, 4), etcd=0.0, lose_store=1, cut_one=1, pause=1, fail=1),
+    "storm": Mix(
+        faults=(5, 25),
+        late=0.3,
+        fail=2,
+        crash=2,
+        restart=4,
+        cut_one=2,
+        cut_up=1,
+        cut_down=1,
+        reset=2,
+        pause=2,
+        crash_leader=1,
+        outage=1,
+        pause_store=1,
+    ),
+}
+
+
+class Storm(World):
+    """A world with weather. Workers of a generation work for a while, and succeed."""
+
+    def __init__(self, mix, seed, trace=None):
+        self.mix = MIXES[mix]
+        super().__init__(
+            Settings(min_nodes=1, max_nodes=1), seed=crc32(f"{mix} {seed}".encode()), flavour="embedded", trace=trace
+        )
+        random = self.random
+        most = random.randint(1, 6)
+        least = random.randint(1, most)
+        self.settings = Settings(
+            min_nodes=least,
+            max_nodes=most,
+            max_restarts=random.choice((0, 1, 3, 10)),
+            last_call_s=random.choice((0.0, 1.0, 5.0)),
+            recall_s=random.choice((0.0, 0.0, 2.0)),
+            join_timeout_s=random.choice((30.0, 600.0)),
+        )
+        self.laws = Laws(self.settings)
+        self.store.keyspace.watch(self.keys.group, 2, self._written)
+        self.store.flavour = "etcd" if self.chance(self.mix.etcd) else "embedded"
+        if self.store.flavour == "etcd":
+            self.store.expiry_lag_s = lambda: random.uniform(0.0, 1.0)
+        self.keep_alive_s = random.choice((1.0, 2.5))
+        self.hosts = [chr(ord("a") + number) for number in range(most + random.choice((0, 0, 1, 2)))]
+        high_s = random.choice((0.002, self.mix.latency_s))
+        self.latency_s = lambda: random.uniform(0.0, high_s)
+        self.start_delay_s = lambda: random.uniform(0.0, 1.0)
+        self.stop_delay_s = lambda _host: random.choice((0.0, random.uniform(0.0, 1.0), random.uniform(0.0, 5.0)))
+        self.is_calm = False
+
+    def _written(self, changes):
+        if self.laws is not None:
+            super()._written(changes)
+
+    def weather(self):
+        """Plan everything that will go wrong."""
+        random, clock = self.random, self.clock
+        for host in self.hosts:
+            late = self.chance(self.mix.late)
+            clock.at(random.uniform(0.0, FAULTS_S if late else 3.0), self.start_if_over, host)
+        names = sorted(self.mix.weights)
+        weights = [self.mix.weights[name] for name in names]
+        for _ in range(random.randint(*self.mix.faults)):
+            name = random.choices(names, weights)[0]
+            clock.at(random.uniform(0.0, FAULTS_S), getattr(self, name))
+
+    def calm_down(self):
+        """Everything is healed, and every host has an agent."""
+        self.is_calm = True
+        self.tell("world", "calms down")
+        self.store_resumes()
+        for host in self.hosts:
+            self.heal(host)
+            if host in self.agents:
+                self.agents[host].resume()
+            self.start_if_over(host)
+
+    def start_if_over(self, host):
+        agent = self.agents.get(host)
+        if agent is None or (agent.is_over and (agent.left is None or agent.left.end is None)):
+            if not self.store.is_gone:
+                self.start(host)
+
+    def on_run(self, agent, generation):
+        low_s, high_s = (1.0, 30.0) if self.is_calm else self.mix.work_s
+        self.clock.after(self.random.uniform(low_s, high_s), agent.succeed, generation.number)
+
+    # Faults
+
+    def _somebody(self):
+        living = self.living()
+        return self.random.choice(living) if living else None
+
+    def _leader(self):
+        entry = self.store.keyspace.get(self.keys.leader)
+        leaders = [agent for agent in self.living() if entry and agent.membership.me.node == entry.value.decode()]
+        return leaders[0] if leaders else self._somebody()
+
+    def fail(self):
+        running = [agent for agent in self.living() if agent.is_running]
+        if running and not self.is_calm:
+            agent = self.random.choice(running)
+            agent.fail(agent.workers)
+
+    def crash(self, agent=None):
+        agent = agent or self._somebody()
+        if agent is not None:
+            agent.crash()
+
+    def restart(self):
+        for host in self.hosts:
+            if host in self.agents and self.agents[host].is_over:
+                self.start_if_over(host)
+                return
+
+    def crash_leader(self):
+        self.crash(self._leader())
+
+    def pause(self, agent=None):
+        agent = agent or self._somebody()
+        if agent is not None:
+            agent.pause()
+            self.clock.after(self._a_while(), agent.resume)
+
+    def pause_leader(self):
+        self.pause(self._leader())
+
+    def _cut(self, agent, **directions):
+        if agent is not None:
+            self.cut(agent.host, **directions)
+            self.clock.after(self._a_while(), self.heal, agent.host)
+
+    def cut_one(self):
+        self._cut(self._somebody())
+
+    def cut_up(self):
+        self._cut(self._somebody(), down=False)
+
+    def cut_down(self):
+        self._cut(self._somebody(), up=False)
+
+    def cut_leader(self):
+        self._cut(self._leader())
+
+    def reset(self):
+        agent = self._somebody()
+        if agent is not None:
+            self.tell(agent.name, "connection is reset")
+            agent.act(agent.line.reset)
+
+    def outage(self):
+        self.tell("store", "cannot be reached by anybody")
+        for host in self.hosts:
+            self.cut(host)
+            self.clock.after(self._a_while(), self.heal, host)
+
+    def pause_store(self):
+        self.tell("store", "stands still")
+        self.store.pause()
+        self.clock.after(self._a_while(), self.store_resumes)
+
+    def store_resumes(self):
+        if self.store.is_paused:
+            self.tell("store", "runs again")
+            self.store.resume()
+
+    def lose_store(self):
+        self.tell("store", "is gone for good")
+        self.store.is_gone = True
+        for agent in self.living():
+            agent.act(agent.line.reset)
+
+    def _a_while(self):
+        return self.random.choice((self.random.uniform(0.0, 3.0), self.random.uniform(3.0, 12.0), 25.0))
+
+    # The end
+
+    def check_end(self):
+        """Everybody has left, and in the same way; nobody's workers live."""
+        if self.laws.alive:
+            raise LawBrokenError(f"workers live after the end: {self.laws.alive}")
+        here = self.living()
+        if here:
+            agent = here[0]
+            raise LawBrokenError(f"{agent.name} is still here: {agent.membership.status or agent.membership.me}")
+        if self.store.is_gone:
+            return
+        without = [agent.name for agent in self.agents.values() if agent.left is None or agent.left.end is None]
+        if without:
+            raise LawBrokenError(f"the job is over ({self.laws.end}), but {without} left without its end")
+        if self.laws.end.kind is EndKind.CLOSED:
+            raise LawBrokenError("nobody closed the job")
+
+
+def run(mix, seed, trace=None):
+    """One world from its start to its end; returns how many messages it took."""
+    world = Storm(mix, seed, trace)
+    world.weather()
+    clock = world.clock
+    clock.run(FAULTS_S)
+    world.calm_down()
+    clock.run(clock.now + CALM_S, lambda: not world.living())
+    world.check_end()
+    return world.messages
+
+
+def replay_command(mix, seed):
+    return f"python tests/support/simulated_storms.py --mix {mix} --seed {seed}"
+
+
+def show(now, who, what):
+    print(f"{now:9.3f}  {who:<6} {what}")
+
+
+def main():
+    import argparse
+    import time
+
+    parser = argparse.ArgumentParser(description="Simulated worlds of the rendezvous.")
+    parser.add_argument("--mix", choices=sorted(MIXES))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, help="run that many seeds, and say which of them fail")
+    options = parser.parse_args()
+    if options.seeds is None:
+        print(f"{run(options.mix or 'storm', options.seed, show)} messages")
+        return
+    for mix in [options.mix] if options.mix else MIXES:
+        began, failures = time.perf_counter(), 0
+        for seed in range(options.seed, options.seed + options.seeds):
+            try:
+                run(mix, seed)
+            except AssertionError as error:
+                failures += 1
+                if failures <= 3:
+                    print(f"{replay_command(mix, seed)}: {error!r:.300}")
+        print(f"{mix}: {failures} of {options.seeds} failed, {time.perf_counter() - began:.1f} s")
+
+
+if __name__ == "__main__":
+    main()

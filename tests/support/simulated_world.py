@@ -1,0 +1,162 @@
+"""A world of agents and a store on virtual time: nothing in it is random unless its one random number generator says so.
+
+A world alone is calm: messages take no time, workers start and stop at once. Transcripts are written in it as it is.
+`simulated_storms` gives it weather, and `simulated_laws` looks at all that happens in it.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import simulated_agent
+from simulated_agent import Agent
+from simulated_clock import Clock
+from simulated_line import Way
+from simulated_store import SimulatedStore
+
+from holdfast.rendezvous.records import Keys
+
+FIRST_PORT = 29_500
+
+
+class World:
+    """Hosts by name, each with the lives of its agent. `laws` is told of all that matters; `trace` of everything."""
+
+    def __init__(self, settings, *, seed=0, flavour="embedded", ttl_s=10.0, keep_alive_s=2.5, laws=None, trace=None):
+        self.settings = settings
+        self.random = Random(seed)
+        self.clock = Clock()
+        self.store = SimulatedStore(self.clock, flavour)
+        self.keys = Keys("job")
+        self.ttl_s = ttl_s
+        self.keep_alive_s = keep_alive_s
+        self.agents = {}
+        self.messages = 0
+        self.latency_s = _no_time
+        self.start_delay_s = _no_time
+        self.stop_delay_s = lambda _host: 0.0
+        self.ranks = {}
+        self.laws = laws
+        self._trace = trace
+        self._ways = {}
+        self._lives = {}
+        self._ports = {}
+        if laws is not None or trace is not None:
+            self.store.keyspace.watch(self.keys.group, 2, self._written)
+
+    # Hosts
+
+    def way(self, host):
+        if host not in self._ways:
+            self._ways[host] = Way(lambda: self.latency_s())
+        return self._ways[host]
+
+    def start(self, host):
+        """An agent starts on a host; a later life has another name."""
+        life = self._lives[host] = self._lives.get(host, 0) + 1
+        name = host if life == 1 else f"{host}-{life}"
+        self.tell(name, "starts")
+        agent = self.agents[host] = Agent(self, host, name)
+        return agent
+
+    def offer(self, host):
+        """What a host offers each time: another port, since workers of the last generation may still hold theirs."""
+        port = self._ports[host] = self._ports.get(host, FIRST_PORT - 1) + 1
+        return simulated_agent.offer(host, port, self.ranks.get(host, -1))
+
+    def living(self):
+        return [agent for agent in self.agents.values() if not agent.is_over]
+
+    def cut(self, host, *, up=True, down=True):
+        way = self.way(host)
+        way.is_up_blocked, way.is_down_blocked = up, down
+        self.tell(host, f"is cut off{'' if up and down else ' one way: ' + ('to' if up else 'from') + ' the store'}")
+
+    def heal(self, host):
+        way = self.way(host)
+        if way.is_up_blocked or way.is_down_blocked:
+            self.tell(host, "is connected again")
+        way.free()
+
+    def chance(self, probability):
+        return self.random.random() < probability
+
+    # What happens
+
+    def tell(self, who, what):
+        if self._trace is not None:
+            self._trace(self.clock.now, who, what)
+
+    def on_run(self, agent, generation):
+        """Workers run; worlds with a plan for them say here what becomes of them."""
+
+    def on_step(self, agent):
+        """An agent has thought about what to do."""
+
+    def on_answer(self, agent, effect, outcome):
+        if not outcome.succeeded and not effect.transaction.otherwise:
+            self.tell(agent.name, f"is too late: {effect.what}")
+
+    def on_start(self, agent, generation):
+        rank = generation.rank_of(agent.membership.me.node)
+        if self._trace is not None:
+            self.tell(
+                agent.name,
+                f"starts generation {generation.number} as rank {rank} of {len(generation.members)}, "
+                f"restart {generation.restarts} of {generation.max_restarts}, "
+                f"master {generation.master_address}:{generation.master_port}",
+            )
+        if self.laws is not None:
+            self.laws.workers_start(self, agent, generation)
+
+    def on_end_of_workers(self, agent):
+        if self.laws is not None:
+            self.laws.workers_end(self, agent)
+
+    def on_leave(self, agent, leave):
+        how = "without an end" if leave.end is None else leave.end.kind.value
+        self.tell(agent.name, f"leaves, {how}: {leave.reason}")
+        if self.laws is not None:
+            self.laws.agent_leaves(self, agent, leave)
+
+    def _written(self, changes):
+        if self._trace is not None:
+            for line in describe(changes, self.keys):
+                self.tell("store", line)
+        if self.laws is not None:
+            self.laws.store_changes(self, changes)
+
+
+def describe(changes, keys):
+    """What a transaction changed, as lines for people."""
+    from holdfast.rendezvous.records import Broken, End, Generation, Node, decode
+
+    for change in changes.changes:
+        name = change.key.removeprefix(keys.group).removeprefix("shared/")
+        entry = change.entry
+        if entry is None:
+            if not name.startswith(("done/", "broken", "generation")):
+                yield f"- {name}"
+        elif change.key == keys.generation:
+            made = decode(entry, Generation)
+            members = " ".join(member.node for member in made.members)
+            yield f"+ generation {made.number}: {members} (restart {made.restarts} of {made.max_restarts})"
+        elif change.key == keys.broken:
+            broken = decode(entry, Broken)
+            yield f"+ broken {broken.generation}, {broken.kind.value}: {broken.reason}"
+        elif change.key == keys.end:
+            end = decode(entry, End)
+            yield f"+ end, {end.kind.value}: {end.reason}"
+        elif change.key == keys.leader:
+            yield f"+ leader {entry.value.decode()}"
+        elif change.key.startswith(keys.nodes):
+            node = decode(entry, Node)
+            rank = f", asks for rank {node.rank}" if node.rank >= 0 else ""
+            stopped = f", has stopped {node.stopped}" if node.stopped else ""
+            yield f"+ {name}: port {node.port}{rank}{stopped}"
+        else:
+            yield f"+ {name}"
+
+
+def _no_time():
+    return 0.0
