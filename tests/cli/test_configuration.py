@@ -123,8 +123,14 @@ class TestSeveralNodes:
         assert (made.rdzv_backend, made.rdzv_endpoint) == ("static", endpoint)
         assert made.rdzv_configs["rank"] == 2
 
+    def test_a_node_may_ask_for_its_rank_where_ranks_are_given_out(self, config):
+        options = ["--nnodes", "1:3", "--rdzv-backend", "c10d", "--rdzv-endpoint", "node7"]
+        assert "rank" not in config(*options).rdzv_configs
+        assert config(*options, "--node-rank", "0").rdzv_configs["rank"] == 0
+        assert config(*options, "--node-rank", "2").rdzv_configs["rank"] == 2
+
     def test_with_another_backend_only_the_endpoint_counts(self, config):
-        made = config("--nnodes", "1:3", "--rdzv-backend", "c10d", "--master-addr", "node7", "--node-rank", "9")
+        made = config("--nnodes", "1:3", "--rdzv-backend", "c10d", "--master-addr", "node7")
         assert (made.rdzv_backend, made.rdzv_endpoint, made.run_id) == ("c10d", "", "none")
         assert made.rdzv_configs == {"timeout": 900}
         assert config("--rdzv-backend", "c10d", "--rdzv-endpoint", "node7:1").rdzv_endpoint == "node7:1"

@@ -33,7 +33,8 @@ def test_threads_that_were_set_for_the_user():
 
 
 def test_what_another_backend_does_not_use():
-    rank, port = hints(parsed("--rdzv-backend", "c10d", "--node-rank", "1", "--master-port", "2"), sets_threads=False)
+    rank, port = hints(parsed("--rdzv-backend", "mine", "--node-rank", "1", "--master-port", "2"), sets_threads=False)
     assert rank.startswith("--node-rank 1 is not used")
+    assert hints(parsed("--rdzv-backend", "c10d", "--node-rank", "1"), sets_threads=False) == []
     assert port.startswith("--master-port 2 is not used")
     assert hints(parsed("--standalone", "--rdzv-backend", "c10d", "--node-rank", "1"), sets_threads=False) == []

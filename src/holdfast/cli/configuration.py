@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from holdfast.cli import accelerators
-from holdfast.cli.options import EXIT_BARRIER_TIMEOUT_S
+from holdfast.cli.options import EXIT_BARRIER_TIMEOUT_S, Unsaid
 from holdfast.cli.worker_command import worker_command
 from holdfast.errors.tree import InputError
 from holdfast.launcher.config import LaunchConfig
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 DEFAULT_MASTER_PORT = 29500
 INFINITE = float("inf")
 PORT_MAX = (1 << 16) - 1
+ELASTIC_BACKENDS = ("c10d", "etcd")
 NO_RUN_ID = ("", "none")
 NO_SETTINGS = ("self", "backend", "endpoint", "run_id", "min_nodes", "max_nodes", "local_addr")
 """What a backend's settings cannot be called: these are the parameters that all backends have."""
@@ -124,6 +125,8 @@ def _rendezvous(args: Namespace, min_nodes: int, max_nodes: int) -> dict[str, An
     elif args.rdzv_backend == "static":
         if not 0 <= args.node_rank < max_nodes:
             raise InputError(f"--node-rank {args.node_rank}: {_ranks_of_nodes(max_nodes)} (--nnodes {args.nnodes})")
+        settings["rank"] = args.node_rank
+    elif args.rdzv_backend in ELASTIC_BACKENDS and not isinstance(args.node_rank, Unsaid):
         settings["rank"] = args.node_rank
     is_alone = args.standalone or (
         args.rdzv_backend == "static" and not args.rdzv_endpoint and not args.master_port and max_nodes == 1

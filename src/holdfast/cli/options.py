@@ -16,6 +16,11 @@ START_METHODS = ("spawn", "fork", "forkserver")
 NUMA_BINDINGS = ("node", "socket", "exclusive", "core-complex")
 EXIT_BARRIER_TIMEOUT_S = 300.0
 
+
+class Unsaid(int):
+    """A default that nobody wrote, told from the same number that somebody did."""
+
+
 # The functions below are argparse types. What they raise begins with the value, so that the parser can put the
 # name before it of what the value was given to.
 
@@ -182,9 +187,9 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option(
             "--node-rank",
             metavar="N",
-            default=0,
+            default=Unsaid(0),
             of_type=whole_number,
-            help="the place of this node among the nodes, with the backend static",
+            help="the place of this node among the nodes; the backend static needs it, c10d and etcd respect it",
         ),
         Option(
             "--master-addr",

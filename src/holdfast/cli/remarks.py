@@ -27,7 +27,7 @@ def hints(args: Namespace, sets_threads: bool) -> list[str]:
     if args.standalone:
         return remarks
     if args.rdzv_backend != "static":
-        if args.node_rank:
+        if args.node_rank and args.rdzv_backend not in ("c10d", "etcd"):
             remarks.append(f"--node-rank {args.node_rank} is not used: the backend {args.rdzv_backend} gives out ranks")
         if args.master_port is not None and not args.rdzv_endpoint:
             remarks.append(

@@ -92,18 +92,15 @@ def _seconds(params: RendezvousParameters, key: str, default: float) -> float:
 
 
 def _rank(params: RendezvousParameters, environ: Mapping[str, str]) -> int:
-    """The rank that this node asks for: what it was told, or its place in Slurm's step if all of that can be a node."""
+    """The rank that this node asks for: what it was told, or its place in Slurm's step.
+
+    One that no node can have is no wish: torch takes any with these backends, and uses none.
+    """
     rank = params.get_as_int("rank", None)
-    if rank is not None:
-        if not 0 <= rank < params.max_nodes:
-            raise InputError(
-                f"--node-rank {rank}: {params.max_nodes} nodes at most have the ranks 0 to {params.max_nodes - 1}"
-            )
-        return rank
     slurm = environ.get("SLURM_PROCID", "")
-    if slurm.isdecimal() and int(slurm) < params.max_nodes:
-        return int(slurm)
-    return NO_RANK
+    if rank is None and slurm.isdecimal():
+        rank = int(slurm)
+    return rank if rank is not None and 0 <= rank < params.max_nodes else NO_RANK
 
 
 def _embedded(params: RendezvousParameters, ttl_s: float, environ: Mapping[str, str]) -> MeetingPlace:

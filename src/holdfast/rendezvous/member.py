@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.coordination.errors import CompactedError, LeaseLostError, StoreUnavailableError
 from holdfast.rendezvous.decide import Leave, Start, Stop
 from holdfast.rendezvous.membership import RETRY_S, Follow, Grant, KeepAlive, Transact
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
     from typing import Any, Protocol
 
     from holdfast.coordination.store import CoordinationStore
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
         def break_down(self, error: Exception) -> None:
             """Nothing more can be done: the store refuses us, or holds what cannot be understood."""
+
+
+E = TypeVar("E", Grant, KeepAlive, Transact)
 
 
 class Member:
@@ -102,11 +105,11 @@ class Member:
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case Grant():
-                self._do(self._ask(effect, self._grant(effect)))
+                self._do(self._ask(effect, self._grant))
             case KeepAlive():
-                self._do(self._ask(effect, self._keep_alive(effect)))
+                self._do(self._ask(effect, self._keep_alive))
             case Transact():
-                self._do(self._ask(effect, self._transact(effect)))
+                self._do(self._ask(effect, self._transact))
             case Follow():
                 if self._following is not None:
                     self._following.cancel()
@@ -134,11 +137,11 @@ class Member:
         else:
             self._step()
 
-    async def _ask(self, effect: Effect, request: Coroutine[Any, Any, None]) -> None:
+    async def _ask(self, effect: E, request: Callable[[E], Coroutine[Any, Any, None]]) -> None:
         """Make a request of the store, whatever comes of it."""
         lease = self._membership.me.lease
         try:
-            await request
+            await request(effect)
         except StoreUnavailableError as error:
             self._membership.unavailable(effect, self._loop.time(), is_gone=error.is_gone)
         except LeaseLostError:

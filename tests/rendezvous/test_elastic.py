@@ -1,0 +1,284 @@
+"""The handler that an agent waits on: real stores on loopback, one thread for each node."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pytest
+
+from holdfast.coordination.model import Put, Transaction
+from holdfast.errors import ProcessFailure
+from holdfast.rendezvous import (
+    RendezvousClosedError,
+    RendezvousConnectionError,
+    RendezvousGracefulExitError,
+    RendezvousParameters,
+    RendezvousStateError,
+    RendezvousTimeoutError,
+    rendezvous_handler_registry,
+)
+from holdfast.rendezvous.errors import JobFailedError
+from holdfast.rendezvous.records import Keys
+from holdfast.rendezvous.static import free_port
+
+PATIENCE_S = 60.0
+
+
+class Nodes:
+    """Handlers that meet at one endpoint, each used by a thread of its own."""
+
+    def __init__(self, stack):
+        self.endpoint = f"127.0.0.1:{free_port('127.0.0.1')}"
+        self._stack = stack
+        self._handlers = []
+        self._threads = {}
+
+    def add(self, nodes="2:2", run_id="run", max_restarts=0, workers=2, **config):
+        least, most = map(int, nodes.split(":"))
+        config = {"last_call_timeout": 0.01, "close_timeout": 5, **config}
+        handler = rendezvous_handler_registry.create_handler(
+            RendezvousParameters("c10d", self.endpoint, run_id, least, most, **config)
+        )
+        handler.bring("trainer", workers, max_restarts)
+        self._threads[handler] = self._stack.enter_context(ThreadPoolExecutor(1))
+        self._handlers.append(handler)
+        return handler
+
+    def meet(self, *handlers):
+        """What each of them gets from its next rendezvous, which all of them seek at once."""
+        return [future.result(PATIENCE_S) for future in self.seek(*handlers)]
+
+    def seek(self, *handlers):
+        return [self._threads[handler].submit(handler.next_rendezvous) for handler in handlers]
+
+    def together(self, method, *handlers):
+        futures = [self._threads[handler].submit(getattr(handler, method)) for handler in handlers]
+        return [future.result(PATIENCE_S) for future in futures]
+
+    def close(self):
+        # The others first: who serves the store waits for them.
+        for handler in reversed(self._handlers):
+            self._threads[handler].submit(handler.leave).result(PATIENCE_S)
+
+
+@pytest.fixture
+def nodes():
+    with ExitStack() as stack:
+        made = Nodes(stack)
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+def until_over(handler):
+    """Why the round is over, once it is: the descriptor says when to ask."""
+    deadline = time.monotonic() + PATIENCE_S
+    while (reason := handler.round_over()) is None:
+        assert select.select([handler.fileno()], [], [], deadline - time.monotonic())[0], "the round goes on"
+    return reason
+
+
+def a_failure(message="RuntimeError: no more data"):
+    failure = ProcessFailure(local_rank=1, pid=4711, exitcode=1, error_file="")
+    failure.message = f"Traceback (most recent call last):\n  ...\n{message}"
+    return failure
+
+
+def test_nodes_that_meet_have_ranks_and_share_a_master_and_a_store(nodes):
+    first, second = nodes.meet(nodes.add(workers=2), nodes.add(workers=3))
+    assert {first.rank, second.rank} == {0, 1}
+    assert first.world_size == second.world_size == 2
+    assert first.bootstrap_store_info == second.bootstrap_store_info
+    assert first.bootstrap_store_info.master_addr == "127.0.0.1"
+    assert (first.generation, first.restart_count) == (second.generation, second.restart_count) == (1, 0)
+    assert first.nodes == second.nodes
+    assert sorted(first.nodes) == [("trainer", 2), ("trainer", 3)]
+    first.store.set("greeting", "hello")
+    assert second.store.get("greeting") == b"hello"
+
+
+def test_a_node_gets_the_rank_that_it_asks_for(nodes):
+    last, first = nodes.meet(nodes.add(rank=1), nodes.add(rank=0))
+    assert (first.rank, last.rank) == (0, 1)
+
+
+def test_a_failure_ends_the_round_on_every_node_and_the_next_one_counts_it(nodes):
+    a, b = nodes.add(max_restarts=1), nodes.add(max_restarts=1)
+    nodes.meet(a, b)
+    assert a.round_over() is None
+    a.report_failure(1, a_failure())
+    assert until_over(a) == until_over(b)
+    assert "no more data" in until_over(b)
+    one, two = nodes.meet(a, b)
+    assert (one.generation, one.restart_count) == (two.generation, two.restart_count) == (2, 1)
+    assert not one.store.check(["greeting"])
+
+
+def test_when_no_restart_is_left_every_node_learns_the_first_failure(nodes):
+    a, b = nodes.add(), nodes.add()
+    nodes.meet(a, b)
+    b.report_failure(3, a_failure())
+    until_over(a)
+    for seeking in nodes.seek(a, b):
+        with pytest.raises(JobFailedError) as failed:
+            seeking.result(PATIENCE_S)
+        assert (failed.value.failure.rank, failed.value.failure.pid) == (3, 4711)
+        assert "no more data" in failed.value.failure.traceback
+    assert nodes.together("shutdown", b, a) == [True, True]
+
+
+def test_the_end_waits_for_all(nodes):
+    a, b = nodes.add(), nodes.add()
+    nodes.meet(a, b)
+    with pytest.raises(TimeoutError, match=rf"not done after 0.2 s: {os.uname().nodename} \(rank [01]\)"):
+        a.wait_for_end(0.2)
+    with ThreadPoolExecutor(2) as pool:
+        ends = [pool.submit(handler.wait_for_end, PATIENCE_S) for handler in (a, b)]
+        assert [end.result(PATIENCE_S) for end in ends] == [True, True]
+    assert nodes.together("shutdown", b, a) == [True, True]
+
+
+def test_a_node_that_is_done_is_needed_again_when_another_fails(nodes):
+    a, b = nodes.add(max_restarts=1), nodes.add(max_restarts=1)
+    nodes.meet(a, b)
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(a.wait_for_end, PATIENCE_S)
+        b.report_failure(0, a_failure())
+        assert ended.result(PATIENCE_S) is False
+    assert [info.restart_count for info in nodes.meet(a, b)] == [1, 1]
+
+
+def test_a_newcomer_is_let_in_and_spends_no_restart(nodes):
+    a, b, c = nodes.add("2:3"), nodes.add("2:3"), nodes.add("2:3")
+    before = {info.rank: handler for handler, info in zip((a, b), nodes.meet(a, b), strict=True)}
+    (joining,) = nodes.seek(c)
+    assert until_over(a).startswith("letting in ")
+    assert until_over(b) == until_over(a)
+    again = nodes.meet(before[0], before[1])
+    assert [info.rank for info in (*again, joining.result(PATIENCE_S))] == [0, 1, 2]
+    assert {info.restart_count for info in again} == {0}
+    assert {info.world_size for info in again} == {3}
+
+
+def until_there(info, count):
+    """Wait until so many nodes are in the group."""
+    store, prefix = info.store._store, Keys("run").nodes
+    snapshot = store.get_prefix(prefix)
+    there = {entry.key for entry in snapshot.entries}
+    with store.watch(prefix, snapshot.revision + 1, PATIENCE_S) as changes:
+        while len(there) != count:
+            for change in next(changes).changes:
+                there.discard(change.key) if change.entry is None else there.add(change.key)
+
+
+def test_a_spare_steps_in_when_a_node_is_lost(nodes):
+    a, b, spare = nodes.add(), nodes.add(), nodes.add()
+    info, _ = nodes.meet(a, b)
+    (waiting,) = nodes.seek(spare)
+    until_there(info, 3)
+    assert a.num_nodes_waiting() + b.num_nodes_waiting() <= 1, "only the leader counts"
+    nodes.together("leave", b)
+    assert until_over(a).startswith("lost ")
+    (info,) = nodes.meet(a)
+    assert (info.world_size, waiting.result(PATIENCE_S).rank) == (2, 1)
+
+
+def test_a_spare_that_was_not_needed_leaves_with_success(nodes):
+    a, b, spare = nodes.add(), nodes.add(), nodes.add()
+    info, _ = nodes.meet(a, b)
+    (waiting,) = nodes.seek(spare)
+    until_there(info, 3)
+    with ThreadPoolExecutor(2) as pool:
+        ends = [pool.submit(handler.wait_for_end, PATIENCE_S) for handler in (a, b)]
+        assert [end.result(PATIENCE_S) for end in ends] == [True, True]
+    with pytest.raises(RendezvousGracefulExitError):
+        waiting.result(PATIENCE_S)
+
+
+def test_too_few_nodes_are_waited_for_and_then_given_up(nodes):
+    with pytest.raises(RendezvousTimeoutError, match=r"too few nodes came within 0.3 s: at least 2 are needed"):
+        nodes.meet(nodes.add(join_timeout=0.3))
+
+
+def test_a_store_that_nobody_serves_is_waited_for_and_then_given_up(nodes):
+    with pytest.raises(RendezvousTimeoutError, match=r"the store at 127.0.0.1:\d+ could not be reached for 0.3 s"):
+        nodes.meet(nodes.add(join_timeout=0.3, is_host="false"))
+
+
+def test_the_loss_of_the_store_is_the_end_and_the_line_names_etcd(nodes):
+    host = nodes.add()
+    (alone,) = nodes.seek(host)
+    client = nodes.add(is_host="false")
+    nodes.meet(client)
+    alone.result(PATIENCE_S)
+    nodes.together("leave", host)
+    until_over(client)
+    with pytest.raises(RendezvousConnectionError, match=r"is gone with the node that served it.*--rdzv-backend etcd"):
+        nodes.meet(client)
+
+
+def test_a_run_that_has_ended_cannot_be_joined(nodes):
+    a, b = nodes.add(), nodes.add()
+    nodes.meet(a, b)
+    until_closed = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        closing = pool.submit(lambda: (b.set_closed(), until_closed.set()))
+        assert until_closed.wait(PATIENCE_S)
+        closing.result(PATIENCE_S)
+    assert b.is_closed()
+    assert "closed the rendezvous" in until_over(a)
+    with pytest.raises(RendezvousClosedError, match=r"run 'run' has ended before \(closed: .*give another --rdzv-id"):
+        nodes.meet(nodes.add())
+    with pytest.raises(RendezvousClosedError, match="closed the rendezvous"):
+        nodes.meet(a)
+
+
+def test_why_a_node_cannot_go_on_is_told_to_the_others(nodes):
+    a, b = nodes.add(), nodes.add()
+    nodes.meet(a, b)
+    b.explain("node7: cannot start 'train.py': Permission denied")
+    with ThreadPoolExecutor(1) as pool:
+        leaving = pool.submit(b.shutdown)
+        assert until_over(a) == "node7: cannot start 'train.py': Permission denied"
+        leaving.result(PATIENCE_S)
+
+
+def test_what_others_wrote_into_the_run_is_no_riddle(nodes):
+    a, b = nodes.add(), nodes.add()
+    (info, _) = nodes.meet(a, b)
+    info.store._store.transact(Transaction((), (Put(Keys("run").broken, b"nonsense"),)))
+    until_over(a)
+    with pytest.raises(RendezvousStateError, match="not what holdfast writes"):
+        nodes.meet(a)
+
+
+def test_the_lease_tells_until_when_workers_may_live(nodes):
+    a, b = nodes.add(keep_alive_interval=0.2), nodes.add()
+    nodes.meet(a, b)
+    renewed = threading.Semaphore(0)
+    fences = []
+
+    def fence(at):
+        fences.append(at)
+        renewed.release()
+
+    a.on_lease(fence)
+    for _ in range(4):
+        assert renewed.acquire(timeout=PATIENCE_S)
+    assert fences == sorted(fences)
+    assert fences[-1] > fences[0]
+    a.on_lease(None)
+
+
+def test_two_runs_at_one_endpoint_do_not_meet(nodes):
+    one, two = nodes.add(run_id="one/a"), nodes.add(run_id="one/b")
+    waiting = nodes.seek(one, two)
+    others = nodes.add(run_id="one/a"), nodes.add(run_id="one/b")
+    assert [info.world_size for info in nodes.meet(*others)] == [2, 2]
+    assert [future.result(PATIENCE_S).world_size for future in waiting] == [2, 2]
