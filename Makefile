@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test check format bench simulate clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -30,6 +30,14 @@ format: $(VENV)/.check ## put the source into its one format
 
 bench: $(VENV)/.test ## measure side by side with torch
 	$(BIN)/python -m benchmarks $(ARGS)
+
+NODES ?= 10000
+SEED  ?= 0
+SEEDS ?= 200
+
+simulate: $(VENV)/.base ## simulated worlds: NODES that meet, fail and are lost, then SEEDS of each kind of weather
+	$(BIN)/python tests/support/simulated_crowd.py --nodes $(NODES) --seed $(SEED)
+	$(BIN)/python tests/support/simulated_storms.py --seeds $(SEEDS) --seed $(SEED)
 
 clean: ## remove what make made
 	rm -rf $(VENV) build dist

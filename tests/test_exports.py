@@ -22,8 +22,8 @@ PUBLIC = {
         run run_script_path
     """,
     "holdfast.coordination": """
-        CompactedError CoordinationError CoordinationStore LeaseLostError MemoryStore StoreRefusedError
-        StoreUnavailableError Watch
+        BlockingStore CompactedError CoordinationError CoordinationStore EmbeddedServer EmbeddedStore EtcdStore
+        LeaseLostError LoopThread MemoryStore StoreRefusedError StoreUnavailableError Watch
     """,
     "holdfast.errors": """
         Category ChildFailedError ErrorHandler HoldfastError InfrastructureError InputError PlatformError ProcessFailure

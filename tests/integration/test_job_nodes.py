@@ -10,7 +10,7 @@ import pytest
 from job_nodes import TORCHRUN, Job
 from liveness import exists
 
-pytestmark = [pytest.mark.root]
+pytestmark = pytest.mark.root
 
 # A launcher of one worker, for all that a real one is not needed for.
 LEAST_LAUNCHER = """
@@ -25,6 +25,7 @@ LEAST = (sys.executable, "-c", LEAST_LAUNCHER)
 
 @pytest.fixture
 def job(network, tmp_path):
+    """Unlike that of the other tests, it needs nothing of holdfast."""
     made = []
 
     def make(size, *flags, launcher=LEAST, **environment):
@@ -47,6 +48,7 @@ def test_workers_are_heard_and_obey(job):
     _, pair, first, second = two(job)
     world = pair.wait_for_world(2)
     assert [life.node for life in world] == [life.host for life in world] == ["node1", "node2"]
+    assert pair.worker(second.node, 0) is world[1]
     pair.tell(world[:1], "print hello")
     pair.wait_until(lambda: world[0].heard("done"), "obedience")
     assert "hello\n" in first.stdout()

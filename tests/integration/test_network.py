@@ -11,6 +11,7 @@ import sys
 
 import pytest
 from liveness import wait_for_end
+from meeting_places import Etcd
 from network import Network, NetworkError, _directory, _names
 
 pytestmark = pytest.mark.root
@@ -238,3 +239,17 @@ def test_a_number_of_nodes_that_cannot_be():
     for size in (0, 201):
         with pytest.raises(ValueError, match="1 to 200"):
             Network(size)
+
+
+@pytest.mark.etcd
+def test_an_etcd_cluster_on_nodes_of_its_own(network, tmp_path):
+    net = network(4)
+    place = Etcd(net, tmp_path)
+    try:
+        assert place.endpoint == "10.77.0.2:2379,10.77.0.3:2379,10.77.0.4:2379"
+        leader = place.cluster.leader()
+        place.lose_leader()
+        assert net.nodes[1 + leader].pids() == []
+        assert [len(node.pids()) for node in net.nodes[1:]].count(1) == 2
+    finally:
+        place.close()

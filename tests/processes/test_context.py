@@ -12,7 +12,7 @@ import time
 
 import functions
 import pytest
-from liveness import exists, footprint, status
+from liveness import exists, footprint, status, wait_for_end
 from signpost import tell
 
 from holdfast.errors import InputError
@@ -514,3 +514,69 @@ def test_subprocess_is_not_needed():
     )
     ran = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert ran.stdout == "[]\n"
+
+
+# The fence
+
+
+def test_a_fence_that_is_not_renewed_kills_the_set(start, post):
+    context = start(functions_of(post), [("wait_and_ignore_sigterm", post.path)] * 2, shutdown_timeout=1000)
+    pids = post.pids(2)
+    context.fence(time.monotonic() + 1000)
+    assert context.wait(0) is None
+    context.fence(time.monotonic())
+    result = context.wait()
+    assert context.is_fenced
+    assert not result.failures
+    assert result.terminated == {0: -signal.SIGKILL, 1: -signal.SIGKILL}
+    assert not any(map(exists, pids))
+
+
+def test_a_fence_that_is_renewed_harms_nobody(start, post, gate):
+    context = start("sh", [("-c", f"echo $$ > {post.path}; read line < {gate}")])
+    post.line()
+    for _ in range(3):
+        context.fence(time.monotonic() + 1000)
+    tell(gate, "")
+    assert not context.wait().is_failed()
+    assert not context.is_fenced
+    context.fence(time.monotonic())  # of a set that is gone
+
+
+def test_a_stopped_agent_cannot_hold_up_the_fence(tmp_path, post):
+    """The point of it: other nodes go on when the lease ends, whether or not this agent can run."""
+    script = tmp_path / "agent.py"
+    script.write_text(f"""
+import os, signal, sys, time
+from holdfast.processes import DefaultLogsSpecs, start_processes
+script = "import os, signal, time; open({post.path!r}, 'w').write(str(os.getpid()) + '\\\\n'); signal.pause()"
+context = start_processes("set", sys.executable, {{0: ("-c", script)}}, {{0: {{}}}}, DefaultLogsSpecs())
+context.fence(time.monotonic() + 1.0)
+os.kill(os.getpid(), signal.SIGSTOP)
+context.wait()
+print("fenced" if context.is_fenced else "not fenced")
+""")
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as agent:
+        (worker,) = post.pids(1)
+        os.waitpid(agent.pid, os.WUNTRACED)
+        assert wait_for_end([worker]) == []
+        assert status(agent.pid, "State").startswith("T")
+        os.kill(agent.pid, signal.SIGCONT)
+        assert agent.communicate(timeout=60)[0] == "fenced\n"
+
+
+def test_the_first_failure_is_known_before_the_others_have_stopped(start, post, gate):
+    context = start(
+        functions_of(post),
+        [("wait_and_ignore_sigterm", post.path), ("fail_when_told", post.path, gate)],
+        shutdown_timeout=1000,
+    )
+    post.lines(2)
+    assert context.first_failure() is None
+    tell(gate, "")
+    while context.first_failure() is None:
+        select.select([context], [], [], 60)
+        assert context.wait(0) is None
+    assert context.first_failure().local_rank == 1
+    context.close(timeout=0)
+    assert list(context.wait(0).failures) == [1]

@@ -35,12 +35,13 @@ class Nodes:
     def __init__(self, stack):
         self.endpoint = f"127.0.0.1:{free_port('127.0.0.1')}"
         self._stack = stack
-        self._handlers = []
+        self._handlers = []  # in the order in which they were added
         self._threads = {}
 
     def add(self, nodes="2:2", run_id="run", max_restarts=0, workers=2, **config):
         least, most = map(int, nodes.split(":"))
-        config = {"last_call_timeout": 0.01, "close_timeout": 5, **config}
+        # The first one serves the store.
+        config = {"last_call_timeout": 0.01, "close_timeout": 5, "is_host": not self._handlers, **config}
         handler = rendezvous_handler_registry.create_handler(
             RendezvousParameters("c10d", self.endpoint, run_id, least, most, **config)
         )

@@ -1,7 +1,8 @@
 """Real etcd clusters for tests.
 
-Every member has a loopback address of its own, so that ports are fixed and a member that comes back finds them free. Members
-may also be given addresses, and commands to begin with: `["ip", "netns", "exec", "name"]` puts one into a network namespace.
+Every member has a loopback address of its own, so that ports are fixed and a member that comes back finds them free.
+Members may also be given addresses, and commands to begin with: `["ip", "netns", "exec", "name"]` puts one into a
+network namespace.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ _numbers = itertools.count(1)
 
 _POST = """if True:
     import ssl, sys, urllib.request
-    url, body, *tls = sys.argv[1:]
+    url, body, token, *tls = sys.argv[1:]
     context = None
     if tls:
         context = ssl.create_default_context(cafile=tls[0])
         context.load_cert_chain(tls[1], tls[2])
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
-    sys.stdout.buffer.write(opener.open(url, body.encode(), timeout=30).read())
+    request = urllib.request.Request(url, body.encode(), {"Authorization": token} if token else {})
+    sys.stdout.buffer.write(opener.open(request, timeout=30).read())
 """
 
 
@@ -191,12 +193,12 @@ class EtcdCluster:
         self.post(member, "auth/user/grant", {"user": "root", "role": "root"})
         self.post(member, "auth/enable")
 
-    def post(self, member, path, message=None):
+    def post(self, member, path, message=None, token=""):
         """A request by etcd's HTTP interface, from where the member is."""
         tls = self.certificates
         url = f"{self._scheme}://{member.host}:{CLIENT_PORT}/v3/{path}"
         files = [tls.ca_cert, tls.client_cert, tls.client_key] if tls else []
-        command = [*member.command, sys.executable, "-c", _POST, url, json.dumps(message or {}), *files]
+        command = [*member.command, sys.executable, "-c", _POST, url, json.dumps(message or {}), token, *files]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=REQUEST_TIMEOUT_S, check=False)
         assert ran.returncode == 0, ran.stderr
         return json.loads(ran.stdout)

@@ -129,6 +129,11 @@ class Job:
         names = {node.hostname for node in nodes or self.network.nodes}
         return [life for life in self.lives if not life.has_ended and life.node in names]
 
+    def worker(self, node, local_rank):
+        """The one that runs there."""
+        (life,) = (life for life in self.alive(node) if life.local_rank == local_rank)
+        return life
+
     def wait_for_world(self, size, *, after=(), deadline_s=DEADLINE_S):
         """The workers by rank, once every rank of a world of `size` runs, and nobody else and none of `after` does."""
 

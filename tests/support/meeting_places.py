@@ -21,27 +21,25 @@ class Embedded:
 
 
 class Etcd:
-    """Three members on a node of their own, the network's last."""
+    """Three members, each on a node of its own: the network's last."""
 
     backend = "etcd"
-    extra_nodes = 1
+    extra_nodes = 3
 
     def __init__(self, network, directory):
         from etcd_cluster import EtcdCluster
 
-        node = network.nodes[-1]
-        place = directory / "etcd"
-        place.mkdir()
-        self.cluster = EtcdCluster(3, place, hosts=[node.address] * 3, prefixes=[node.prefix] * 3)
-        self.cluster.__enter__()
-        self.endpoint = ",".join(self.cluster.endpoints)
+        nodes = network.nodes[-self.extra_nodes :]
+        hosts, commands = [node.address for node in nodes], [node.prefix for node in nodes]
+        self.cluster = EtcdCluster(len(nodes), directory / "etcd", hosts, commands).__enter__()
+        self.endpoint = ",".join(f"{host}:{port}" for host, port in self.cluster.endpoints)
         self.environment = {}
 
     def lose_leader(self):
         self.cluster.kill(self.cluster.leader())
 
     def close(self):
-        self.cluster.__exit__(None, None, None)
+        self.cluster.close()
 
 
 PLACES = {"embedded": Embedded, "etcd": Etcd}

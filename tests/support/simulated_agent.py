@@ -99,7 +99,7 @@ class Agent:
             case "kept":
                 membership.kept(value, sent_at)
             case "lease_lost":
-                membership.lease_lost()
+                membership.lease_lost(effect)
             case "answered":
                 self.world.on_answer(self, effect, value)
                 membership.answered(value)

@@ -18,6 +18,7 @@ class Laws:
         self.broken = {}
         self.end = None
         self.alive = {}
+        self._nodes = {}
         self._last = None
 
     # The store
@@ -26,6 +27,9 @@ class Laws:
         keys = world.keys
         entries = {change.key: change.entry for change in changes.changes}
         generation, broken, end = (entries.get(key) for key in (keys.generation, keys.broken, keys.end))
+        for key, entry in entries.items():
+            if key.startswith(keys.nodes):
+                self._node_changes(world, key.removeprefix(keys.nodes), entry)
         if end is not None:
             self._end_is_written(decode(end, End))
         if broken is not None:
@@ -34,6 +38,18 @@ class Laws:
             self._is_decided(decode(generation, Generation))
         elif keys.generation in entries and end is None:
             raise LawBrokenError("the generation was deleted without an end")
+
+    def _node_changes(self, world, node, entry):
+        """An agent is one node at a time: it is another only after its lease has run out."""
+        agent = node.rpartition(".")[0]
+        other, lease = self._nodes.get(agent, (node, 0))
+        if entry is None:
+            if other == node:
+                self._nodes.pop(agent, None)
+            return
+        if other != node and world.store.lease_holds(lease):
+            raise LawBrokenError(f"{agent} is in the store twice: as {other} and as {node}")
+        self._nodes[agent] = (node, entry.lease)
 
     def _is_decided(self, made):
         last, settings = self._last, self.settings
@@ -99,10 +115,12 @@ class Laws:
             raise LawBrokenError(
                 f"{agent.name} starts generation {generation.number} while workers of {others[0]} live on {whose}"
             )
-        if self.generations.get(generation.number) != generation:
+        known = self.generations.get(generation.number)
+        if known is not generation and known != generation:
             raise LawBrokenError(f"{agent.name} starts a generation {generation.number} that was not decided")
         if generation.rank_of(agent.membership.me.node) is None:
             raise LawBrokenError(f"{agent.name} starts generation {generation.number}, which it is not in")
+        self.generations[generation.number] = generation  # equal, and sooner seen to be
         self.alive.setdefault(generation.number, set()).add(agent.name)
 
     def workers_end(self, world, agent):

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from holdfast.coordination.errors import CompactedError, LeaseLostError
-from holdfast.coordination.keyspace import KeySpace
+from holdfast.coordination.keyspace import KeySpace, _under
 from holdfast.rendezvous.membership import Grant, KeepAlive, Transact
 
 CLOSED_GRACE_S = 0.25
 """How long a lease lasts once its holder's process was seen to end (the embedded flavour only)."""
 
 
+class OrderedKeySpace(KeySpace):
+    """Tells watches in the same order every time; the order of a set of strings is another in every process."""
+
+    def _notify(self, made):
+        keys = [change.key for change in made.changes]
+        for prefix, group in list(self._watches.items()):
+            if group and any(key.startswith(prefix) for key in keys):
+                ours = _under(made, prefix)
+                for deliver in list(group.values()):
+                    deliver(ours)
+
+
 class SimulatedStore:
     """Answers requests at the moment they arrive. `flavour` is embedded or etcd."""
 
     def __init__(self, clock, flavour):
-        self.keyspace = KeySpace()
+        self.keyspace = OrderedKeySpace()
         self.flavour = flavour
         self.is_gone = False
         self.is_paused = False
@@ -59,6 +71,10 @@ class SimulatedStore:
             self.keyspace.shorten(lease, self._clock.now + CLOSED_GRACE_S)
             self._set_alarm(self._clock.now + CLOSED_GRACE_S)
 
+    def lease_holds(self, lease):
+        held = self.keyspace._leases.get(lease)
+        return held is not None and held.ends > self._clock.now
+
     def pause(self):
         self.is_paused = True
 
@@ -68,6 +84,7 @@ class SimulatedStore:
         backlog, self._backlog = self._backlog, []
         for act in backlog:
             act()
+        self._alarm = float("inf")
         self._set_alarm(self._clock.now)
 
     def _set_alarm(self, at):

@@ -5,35 +5,40 @@ agent. By its end the job has to be over, for everybody and in the same way.
 
     python tests/support/simulated_storms.py --mix storm --seed 7      what happens with one seed, line by line
     python tests/support/simulated_storms.py --seeds 1000              many seeds of each mix
-    python tests/support/simulated_storms.py --nodes 10000             a large world: its messages and times
 """
 
 from __future__ import annotations
 
-from zlib import crc32
+from random import Random
 
 from simulated_laws import LawBrokenError, Laws
 from simulated_world import World
 
 from holdfast.rendezvous.decide import Settings
-from holdfast.rendezvous.records import End, EndKind
+from holdfast.rendezvous.records import EndKind
 
 FAULTS_S = 60.0
 """How long things go wrong."""
 
-CALM_S = 150.0
-"""How long a job may take to end after that; workers run for at most 30 s of it."""
+SETTLED_S = 60.0
+"""How long after that it takes at most until all nodes run together."""
+
+CALM_S = 210.0
+"""How long after the faults a job may take to end; workers run for at most 30 s of it."""
 
 
 class Mix:
     """A kind of weather: which faults there are and how many, as weights."""
 
-    def __init__(self, faults=(0, 0), late=0.0, etcd=0.5, work_s=(5.0, 30.0), latency_s=0.005, **weights):
+    def __init__(
+        self, faults=(0, 0), late=0.0, etcd=0.5, work_s=(5.0, 30.0), latency_s=0.005, echo_s=2.0, **weights
+    ):
         self.faults = faults
         self.late = late
         self.etcd = etcd
         self.work_s = work_s
         self.latency_s = latency_s
+        self.echo_s = echo_s
         self.weights = weights
 
 
@@ -48,6 +53,7 @@ MIXES = {
     "outages": Mix(faults=(1, 3), etcd=1.0, outage=2, pause_store=2, cut_one=1, fail=1),
     "endings": Mix(faults=(2, 8), etcd=0.7, work_s=(0.1, 12.0), cut_one=2, outage=2, pause=1, crash=1, reset=1),
     "slow": Mix(faults=(1, 6), latency_s=0.8, cut_one=1, crash=1, fail=1, pause=1, restart=1),
+    "echoes": Mix(faults=(10, 30), work_s=(20.0, 60.0), echo_s=10.0, cut_up=3, outage=1, fail=6, crash=1, restart=1),
     "gone": Mix(faults=(1, 4), etcd=0.0, lose_store=1, cut_one=1, pause=1, fail=1),
     "storm": Mix(
         faults=(5, 25),
@@ -71,37 +77,33 @@ class Storm(World):
     """A world with weather. Workers of a generation work for a while, and succeed."""
 
     def __init__(self, mix, seed, trace=None):
-        self.mix = MIXES[mix]
-        super().__init__(
-            Settings(min_nodes=1, max_nodes=1), seed=crc32(f"{mix} {seed}".encode()), flavour="embedded", trace=trace
-        )
-        random = self.random
+        self.mix = mix = MIXES[mix]
+        random = Random(seed)
         most = random.randint(1, 6)
-        least = random.randint(1, most)
-        self.settings = Settings(
-            min_nodes=least,
+        settings = Settings(
+            min_nodes=random.randint(1, most),
             max_nodes=most,
             max_restarts=random.choice((0, 1, 3, 10)),
             last_call_s=random.choice((0.0, 1.0, 5.0)),
             recall_s=random.choice((0.0, 0.0, 2.0)),
             join_timeout_s=random.choice((30.0, 600.0)),
         )
-        self.laws = Laws(self.settings)
-        self.store.keyspace.watch(self.keys.group, 2, self._written)
-        self.store.flavour = "etcd" if self.chance(self.mix.etcd) else "embedded"
-        if self.store.flavour == "etcd":
+        flavour = "etcd" if random.random() < mix.etcd else "embedded"
+        keep_alive_s = random.choice((1.0, 2.5))
+        super().__init__(
+            settings, random=random, flavour=flavour, keep_alive_s=keep_alive_s, laws=Laws(settings), trace=trace
+        )
+        if flavour == "etcd":
             self.store.expiry_lag_s = lambda: random.uniform(0.0, 1.0)
-        self.keep_alive_s = random.choice((1.0, 2.5))
         self.hosts = [chr(ord("a") + number) for number in range(most + random.choice((0, 0, 1, 2)))]
-        high_s = random.choice((0.002, self.mix.latency_s))
+        high_s = random.choice((0.002, mix.latency_s))
         self.latency_s = lambda: random.uniform(0.0, high_s)
         self.start_delay_s = lambda: random.uniform(0.0, 1.0)
         self.stop_delay_s = lambda _host: random.choice((0.0, random.uniform(0.0, 1.0), random.uniform(0.0, 5.0)))
+        self.echo_s = mix.echo_s
         self.is_calm = False
-
-    def _written(self, changes):
-        if self.laws is not None:
-            super()._written(changes)
+        self.is_settled = False
+        self.settles = self.chance(0.5)
 
     def weather(self):
         """Plan everything that will go wrong."""
@@ -134,7 +136,17 @@ class Storm(World):
 
     def on_run(self, agent, generation):
         low_s, high_s = (1.0, 30.0) if self.is_calm else self.mix.work_s
-        self.clock.after(self.random.uniform(low_s, high_s), agent.succeed, generation.number)
+        self.clock.after(self.random.uniform(low_s, high_s), self._finish, agent, generation.number)
+
+    def _finish(self, agent, generation):
+        """Workers are done, unless they are to run until all do."""
+        if self.is_settled or not self.settles:
+            agent.succeed(generation)
+
+    def on_leave(self, agent, leave):
+        super().on_leave(agent, leave)
+        if self.is_calm:
+            self.clock.after(1.0, self.start_if_over, agent.host)
 
     # Faults
 
@@ -215,16 +227,32 @@ class Storm(World):
             self.tell("store", "runs again")
             self.store.resume()
 
-    def lose_store(self):
-        self.tell("store", "is gone for good")
-        self.store.is_gone = True
-        for agent in self.living():
-            agent.act(agent.line.reset)
-
     def _a_while(self):
         return self.random.choice((self.random.uniform(0.0, 3.0), self.random.uniform(3.0, 12.0), 25.0))
 
     # The end
+
+    def settle(self):
+        """Everybody runs in the newest generation, or is a spare; from here on, workers succeed."""
+        self.is_settled = True
+        self.tell("world", "has settled")
+        if self.laws.end is not None or self.store.is_gone:
+            return
+        newest = self.laws.generations.get(len(self.laws.generations))
+        if newest is None or newest.number in self.laws.broken:
+            raise LawBrokenError("no generation is on, long after the faults")
+        members = {member.node for member in newest.members}
+        for agent in self.living():
+            me = agent.membership.me
+            if me.node in members:
+                if not agent.is_running or agent.workers != newest.number:
+                    raise LawBrokenError(f"{agent.name} does not run generation {newest.number}")
+                self.clock.after(self.random.uniform(0.0, 30.0), agent.succeed, newest.number)
+            elif len(members) < self.settings.max_nodes:
+                raise LawBrokenError(f"{agent.name} is not in generation {newest.number}, which has room")
+
+    def is_over(self):
+        return not self.living() and (self.laws.end is not None or self.store.is_gone)
 
     def check_end(self):
         """Everybody has left, and in the same way; nobody's workers live."""
@@ -250,7 +278,9 @@ def run(mix, seed, trace=None):
     clock = world.clock
     clock.run(FAULTS_S)
     world.calm_down()
-    clock.run(clock.now + CALM_S, lambda: not world.living())
+    if world.settles:
+        clock.after(SETTLED_S, world.settle)
+    clock.run(clock.now + CALM_S, world.is_over)
     world.check_end()
     return world.messages
 
@@ -265,6 +295,7 @@ def show(now, who, what):
 
 def main():
     import argparse
+    import sys
     import time
 
     parser = argparse.ArgumentParser(description="Simulated worlds of the rendezvous.")
@@ -275,6 +306,7 @@ def main():
     if options.seeds is None:
         print(f"{run(options.mix or 'storm', options.seed, show)} messages")
         return
+    failed = 0
     for mix in [options.mix] if options.mix else MIXES:
         began, failures = time.perf_counter(), 0
         for seed in range(options.seed, options.seed + options.seeds):
@@ -284,7 +316,9 @@ def main():
                 failures += 1
                 if failures <= 3:
                     print(f"{replay_command(mix, seed)}: {error!r:.300}")
+        failed += failures
         print(f"{mix}: {failures} of {options.seeds} failed, {time.perf_counter() - began:.1f} s")
+    sys.exit(failed > 0)
 
 
 if __name__ == "__main__":

@@ -22,9 +22,11 @@ FIRST_PORT = 29_500
 class World:
     """Hosts by name, each with the lives of its agent. `laws` is told of all that matters; `trace` of everything."""
 
-    def __init__(self, settings, *, seed=0, flavour="embedded", ttl_s=10.0, keep_alive_s=2.5, laws=None, trace=None):
+    def __init__(
+        self, settings, *, random=None, flavour="embedded", ttl_s=10.0, keep_alive_s=2.5, laws=None, trace=None
+    ):
         self.settings = settings
-        self.random = Random(seed)
+        self.random = random or Random(0)
         self.clock = Clock()
         self.store = SimulatedStore(self.clock, flavour)
         self.keys = Keys("job")
@@ -33,6 +35,7 @@ class World:
         self.agents = {}
         self.messages = 0
         self.latency_s = _no_time
+        self.echo_s = 0.0
         self.start_delay_s = _no_time
         self.stop_delay_s = lambda _host: 0.0
         self.ranks = {}
@@ -77,6 +80,13 @@ class World:
         if way.is_up_blocked or way.is_down_blocked:
             self.tell(host, "is connected again")
         way.free()
+
+    def lose_store(self):
+        """Nobody serves there any more; the kernel of its host says so."""
+        self.tell("store", "is gone for good")
+        self.store.is_gone = True
+        for agent in self.living():
+            agent.act(agent.line.reset)
 
     def chance(self, probability):
         return self.random.random() < probability

@@ -11,7 +11,8 @@ many orders that are possible, always the same one.
 | ``a is killed`` | the agent and its workers; the kernel closes the connection |
 | ``a stands still``, ``a goes on`` | SIGSTOP and SIGCONT of the agent, not of its workers |
 | ``a is cut off``, ``a is connected again`` | the network between a and the store |
-| ``the store is gone``, ``the store returns`` | nobody serves there any more; cut off from everybody for a while |
+| ``the store is gone`` | nobody serves there any more |
+| ``nobody reaches the store``, ``everybody reaches the store again`` | all are cut off |
 | ``a closes the job`` | its agent gives up for all |
 | ``a's workers take 2 s to stop`` | from now on |
 | ``a asks for rank 1`` | when it starts or seeks a place again |
@@ -26,8 +27,6 @@ from simulated_world import World
 
 from holdfast.rendezvous.decide import Settings
 from holdfast.rendezvous.records import End, EndKind
-
-SETTINGS = re.compile(r"settings: *(.*)")
 
 
 def replay(text):
@@ -121,7 +120,7 @@ class Stage:
         self.world.heal(host)
 
     def lose_store(self):
-        self.world.store.is_gone = True
+        self.world.lose_store()
 
     def cut_all(self):
         for host in self.world.agents:
@@ -158,7 +157,7 @@ class TracedWorld(World):
         self._statuses[agent.name] = status
 
 
-QUIET = ("starts", "is killed", "stands still", "runs again", "is cut off", "is connected again")
+QUIET = ("is gone for good", "starts", "is killed", "stands still", "runs again", "is cut off", "is connected again")
 """What the event itself says already."""
 
 EVENTS = (

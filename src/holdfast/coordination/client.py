@@ -150,7 +150,7 @@ class EmbeddedStore(CoordinationStore):
             raise StoreUnavailableError(
                 f"the store at {self._place} does not answer ({self._connect_timeout_s:g} s)"
             ) from None
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # a name may be none that can be looked up
             origin = f" from {self._source}" if self._source else ""
             raise StoreUnavailableError(f"the store at {self._place} cannot be reached{origin}: {error}") from None
         return self._connection
@@ -169,6 +169,8 @@ class EmbeddedStore(CoordinationStore):
             await connection.proven
         except BaseException:
             connection.close()
+            if connection.is_made:
+                await connection.ended
             reached.close()
             raise
         return connection

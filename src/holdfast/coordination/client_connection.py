@@ -70,13 +70,20 @@ class ClientConnection(asyncio.Protocol):
         self._token = token
         self._answer_timeout_s = answer_timeout_s
         self._frames = Frames(UNPROVEN_FRAME_MAX_BYTES)
-        self._take: Callable[[int, bytes], None] = self._take_greeting
+        self._take: Callable[[int, bytes | bytearray], None] = self._take_greeting
         self._nonces = (b"", b"")
         self._transport: asyncio.Transport | None = None
+        self._has_tls = False
         self._waiting: dict[int, tuple[float, asyncio.Future[Answer]]] = {}
         self._watches: dict[int, EmbeddedWatch] = {}
         self._last_channel = THE_CONNECTION
         self._timer: asyncio.TimerHandle | None = None
+        self._make_error: Callable[[], Exception] = AssertionError
+
+    @property
+    def is_made(self) -> bool:
+        """Whether there is a transport, so that there will be an end."""
+        return self._transport is not None
 
     def local_address(self) -> str | None:
         if self._transport is None:
@@ -89,15 +96,20 @@ class ClientConnection(asyncio.Protocol):
 
         Raises:
             ValueError: it is too long.
+            StoreUnavailableError: the connection has ended.
         """
         return self._ask(self._next_channel(), request)
 
     def open_watch(self, watch: EmbeddedWatch, prefix: str, from_revision: int) -> None:
-        """Have changes brought to a watch, until it or the connection ends."""
+        """Have changes brought to a watch, until it or the connection ends.
+
+        Raises:
+            StoreUnavailableError: the connection has ended.
+        """
         channel = self._next_channel()
+        self._ask(channel, WatchFrom(prefix, from_revision)).add_done_callback(watch.is_answered)
         self._watches[channel] = watch
         watch.is_on(self, channel)
-        self._ask(channel, WatchFrom(prefix, from_revision)).add_done_callback(watch.is_answered)
 
     def end_watch(self, channel: int) -> None:
         if self._watches.pop(channel, None) is not None and self.is_usable:
@@ -114,6 +126,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._has_tls = transport.get_extra_info("sslcontext") is not None
 
     def data_received(self, data: bytes) -> None:
         self._frames.feed(data)
@@ -128,13 +141,15 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         why = "closed the connection" if error is None else f"is no longer connected: {error}"
+        if self._take == self._take_greeting and self._has_tls:
+            why += "; it may want to see a certificate of this node"  # a server does not get to say so
         self._break(f"the store at {self._place} {why}")
         if not self.ended.done():
             self.ended.set_result(None)
 
     # Input
 
-    def _take_greeting(self, _channel: int, body: bytes) -> None:
+    def _take_greeting(self, _channel: int, body: bytes | bytearray) -> None:
         greeting = decode_greeting(body)
         if isinstance(greeting, Failed):
             self._take_parting(greeting)
@@ -151,7 +166,7 @@ class ClientConnection(asyncio.Protocol):
         self._take = self._take_proved
         self._write(THE_CONNECTION, Proof(VERSION, nonces[1], prove(self._token, "client", *nonces)))
 
-    def _take_proved(self, _channel: int, body: bytes) -> None:
+    def _take_proved(self, _channel: int, body: bytes | bytearray) -> None:
         proved = decode_proved(body)
         if isinstance(proved, Failed):
             self._take_parting(proved)
@@ -163,7 +178,7 @@ class ClientConnection(asyncio.Protocol):
             if not self.proven.done():
                 self.proven.set_result(None)
 
-    def _take_answer(self, channel: int, body: bytes) -> None:
+    def _take_answer(self, channel: int, body: bytes | bytearray) -> None:
         answer = decode_answer(body)
         if isinstance(answer, Changed):
             watch = self._watches.get(channel)
@@ -203,7 +218,8 @@ class ClientConnection(asyncio.Protocol):
                 return self._last_channel
 
     def _ask(self, channel: int, request: Request) -> asyncio.Future[Answer]:
-        assert self.is_usable
+        if not self.is_usable:
+            raise self._make_error()
         self._write(channel, request)
         future: asyncio.Future[Answer] = self._loop.create_future()
         deadline = self._loop.time() + self._answer_timeout_s
@@ -242,12 +258,14 @@ class ClientConnection(asyncio.Protocol):
         if not self.is_usable:
             return
         self.is_usable = False
+        self._make_error = make_error
         if self._timer is not None:
             self._timer.cancel()
         waiting: list[asyncio.Future[Any]] = [self.proven, *(future for _, future in self._waiting.values())]
         for future in waiting:
             if not future.done():
                 future.set_exception(make_error())
+                future.exception()  # whoever waited for it may be gone
         for watch in list(self._watches.values()):
             watch.fail(make_error())
         self._waiting.clear()

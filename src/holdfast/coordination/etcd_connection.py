@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from holdfast.coordination.errors import (
     CompactedError,
@@ -35,6 +35,9 @@ PING_INTERVAL_S = 7.0
 RECONNECT_MAX_S = 1.0
 """How long gRPC waits at most before it connects again."""
 
+NEEDS_LEADER = ("hasleader", "true")
+"""What goes with a request that a member without a leader must not answer."""
+
 _TOO_LARGE = ("etcdserver: request is too large", "etcdserver: too many operations", "message larger than max")
 _TLS_FAILED = ("handshake failed", "handshaker", "certificate", "ssl_error", "tls:")
 
@@ -46,12 +49,13 @@ class TlsFiles:
         if (cert is None) != (cert_key is None):
             raise InputError("etcd: a certificate and its key are given together; one of cert and key is missing")
         self._paths = (ca_cert, cert_key, cert)
+        self.read()
 
     def __bool__(self) -> bool:
         return any(self._paths)
 
     def read(self) -> list[bytes | None]:
-        """The trusted certificates, our key and our certificate."""
+        """The trusted certificates, our key and our certificate. They get renewed: each connection reads them."""
         return [None if path is None else _read(path) for path in self._paths]
 
 
@@ -71,8 +75,7 @@ class Member:
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        needs_leader = ("hasleader", "true")
-        return (needs_leader,) if self.token is None else (needs_leader, ("token", self.token))
+        return (NEEDS_LEADER,) if self.token is None else (NEEDS_LEADER, ("token", self.token))
 
 
 class EtcdConnection:
@@ -121,7 +124,8 @@ class EtcdConnection:
             except OldTokenError:
                 if loop.time() > deadline or self._credentials is None:
                     raise
-                await self._authenticate(member)
+                if self._member is not None:
+                    await self._authenticate(self._member)
 
     async def member(self) -> Member:
         """The member in use, or the first that can be reached.
@@ -133,8 +137,7 @@ class EtcdConnection:
         async with self._connecting:
             errors: list[CoordinationError] = []
             while self._member is None:
-                if self._is_closed:
-                    raise StoreUnavailableError("the store was closed")
+                self._check_open()
                 if len(errors) == len(self._endpoints):
                     raise min(errors, key=_how_little_it_says)
                 endpoint = self._endpoints[self._next]
@@ -192,15 +195,20 @@ class EtcdConnection:
             pass
         return None
 
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreUnavailableError("the store was closed")
+
     async def _connect(self, endpoint: Endpoint) -> Member:
         member = Member(endpoint, self._open_channel(endpoint), self.rpc)
         try:
-            with self.errors_of(member):
-                # Whoever has no leader is of no use, and what is wrong with a connection is said by a request only.
+            await self._authenticate(member)
+            # Whoever has no leader is of no use, and what is wrong with a connection is said by a request only.
+            with suppress(NotPermittedError), self.errors_of(member):
                 await member.maintenance.Status(
                     self.rpc.StatusRequest(), timeout=self._connect_timeout_s, metadata=member.metadata
                 )
-            await self._authenticate(member)
+            self._check_open()
         except BaseException:
             await member.channel.close()
             raise
@@ -233,7 +241,9 @@ class EtcdConnection:
         request = self.rpc.AuthenticateRequest(name=name, password=password)
         try:
             with self.errors_of(member):
-                answer = await member.auth.Authenticate(request, timeout=self.answer_timeout_s)
+                answer = await member.auth.Authenticate(
+                    request, timeout=self._connect_timeout_s, metadata=(NEEDS_LEADER,)
+                )
             member.token = answer.token
         except NoPasswordsError:
             member.token = None
@@ -247,6 +257,10 @@ class OldTokenError(StoreRefusedError):
     """The member has forgotten that we gave a password. It has done nothing."""
 
 
+class NotPermittedError(StoreRefusedError):
+    """We are not known, or may not do this."""
+
+
 class NoPasswordsError(StoreRefusedError):
     """The cluster does not ask for passwords."""
 
@@ -257,8 +271,8 @@ _OURS: list[tuple[str, type[CoordinationError], str]] = [
     ("etcdserver: revision of auth store is old", OldTokenError, "has new passwords"),
     ("etcdserver: authentication is not enabled", NoPasswordsError, "asks for no password"),
     ("etcdserver: authentication failed", StoreRefusedError, "refuses us; check the user and the password"),
-    ("etcdserver: user name is empty", StoreRefusedError, "refuses us; it needs a user and a password"),
-    ("etcdserver: permission denied", StoreRefusedError, "refuses us; the user may not use these keys"),
+    ("etcdserver: user name is empty", NotPermittedError, "refuses us; it needs a user and a password"),
+    ("etcdserver: permission denied", NotPermittedError, "refuses us; the user may not use these keys"),
     ("etcdserver: requested lease not found", LeaseLostError, "has this lease no more"),
     ("etcdserver: mvcc: required revision has been compacted", CompactedError, "has forgotten these changes"),
 ]

@@ -225,7 +225,9 @@ class KeySpace:
         oldest = self._history[0].revision if self._history else self.revision + 1
         if from_revision < oldest and oldest > 2:  # noqa: PLR2004 - an empty store has revision 1, so 2 is its first change
             raise CompactedError(f"changes before revision {oldest} are forgotten")
-        for changes in islice(self._history, max(0, from_revision - oldest), None):  # revisions have no gaps
+        # Revisions have no gaps, so it is known how many of the last ones are wanted.
+        past = list(islice(reversed(self._history), max(0, self.revision + 1 - from_revision)))
+        for changes in reversed(past):
             _deliver(changes, prefix, deliver)
         if from_revision > self.revision + 1:
             deliver = _from_revision(from_revision, deliver)

@@ -72,7 +72,7 @@ class MemoryStore(CoordinationStore):
     def _look_at_the_clock(self) -> float:
         """End what has run out, and be woken for what runs out next."""
         if self._closed:
-            raise StoreUnavailableError("the store was closed")
+            raise StoreUnavailableError("the store was closed", is_gone=True)
         loop = asyncio.get_running_loop()
         now = loop.time()
         next_expiry = self.keyspace.expire(now)

@@ -20,6 +20,12 @@ KEY_MAX_BYTES = 1024
 VALUE_MAX_BYTES = 1 << 20
 """How long a value may be; etcd as it is installed takes requests of 1.5 MiB."""
 
+OPERATIONS_MAX = 128
+"""How many operations or compares a transaction may have, as in etcd."""
+
+TRANSACTION_MAX_BYTES = 5 << 18
+"""How many bytes of values and keys a transaction may put: 1.25 MiB, which leaves room in etcd's 1.5 MiB."""
+
 NO_LEASE = 0
 
 
@@ -122,18 +128,20 @@ def absent(key: str) -> Created:
 def check(transaction: Transaction) -> None:
     """Raises ValueError for what no engine accepts."""
     for operations in (transaction.then, transaction.otherwise):
+        if max(len(operations), len(transaction.compares)) > OPERATIONS_MAX:
+            raise ValueError(f"a transaction has more than {OPERATIONS_MAX} operations or compares")
+        puts = [operation for operation in operations if isinstance(operation, Put)]
+        if sum(len(put.key) + len(put.value) for put in puts) > TRANSACTION_MAX_BYTES:
+            raise ValueError(f"a transaction puts more than {TRANSACTION_MAX_BYTES} bytes")
         prefixes = [operation.prefix for operation in operations if isinstance(operation, DeletePrefix)]
         keys = [operation.key for operation in operations if not isinstance(operation, DeletePrefix)]
         if len(set(keys)) < len(keys):
             raise ValueError(f"a transaction names a key twice: {', '.join(sorted(keys))}")
-        for operation in operations:
-            if isinstance(operation, Put):
-                if any(map(operation.key.startswith, prefixes)):
-                    raise ValueError(f"a transaction puts {operation.key!r} and deletes it with a prefix")
-                if len(operation.value) > VALUE_MAX_BYTES:
-                    raise ValueError(
-                        f"the value of {operation.key!r} has {len(operation.value)} bytes, more than {VALUE_MAX_BYTES}"
-                    )
+        for put in puts:
+            if any(map(put.key.startswith, prefixes)):
+                raise ValueError(f"a transaction puts {put.key!r} and deletes it with a prefix")
+            if len(put.value) > VALUE_MAX_BYTES:
+                raise ValueError(f"the value of {put.key!r} has {len(put.value)} bytes, more than {VALUE_MAX_BYTES}")
         for key in (*keys, *prefixes):
             check_key(key)
     for compare in transaction.compares:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import resource
 import socket
+import sys
 from contextlib import suppress
 
 from holdfast.coordination.keyspace import KeySpace
 from holdfast.coordination.server_connection import Encoded, ServerConnection
 from holdfast.coordination.service import Service
-from holdfast.coordination.tcp import set_options
+from holdfast.coordination.tcp import resolve, set_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +21,12 @@ HANDSHAKE_TIMEOUT_S = 5.0
 """How long a client may take to prove itself."""
 
 UNPROVEN_MAX = 4_096
-"""How many connections may be without proof at a time, and never more than half of the descriptors that the process
-may have. Beyond it the oldest is dropped: an honest client is among the unproven for a moment only."""
+"""How many connections may be without proof at a time. Beyond it the oldest is dropped: an honest client is among the
+unproven for a moment only."""
+
+DESCRIPTORS_SPARE = 128
+"""How many descriptors are left to the rest of the process (but a quarter of all at most). Where connections would need
+them, the oldest without proof is dropped."""
 
 ACCEPT_MAX = 64
 """How many connections are accepted before those that are there are served again."""
@@ -30,8 +34,8 @@ ACCEPT_MAX = 64
 BACKLOG = 4_096
 """How many connections the kernel may hold until they are accepted. It takes less where the system says so."""
 
-ACCEPT_PAUSE_S = 1.0
-"""How long nothing is accepted after the process ran out of descriptors."""
+ACCEPT_PAUSE_S = 0.1
+"""How long nothing is accepted when that failed, since the process ran out of descriptors for example."""
 
 
 class EmbeddedServer:
@@ -54,28 +58,31 @@ class EmbeddedServer:
         self._token = token
         self._tls = tls
         self._listener: socket.socket | None = None
+        self._address: tuple[str, int] | None = None
         self._service: Service | None = None
         self._encoded = Encoded()
         self._unproven: dict[ServerConnection, float] = {}
-        self._unproven_max = UNPROVEN_MAX
-        self._arrivals: dict[ServerConnection, asyncio.Task[None]] = {}
+        self._open_max = sys.maxsize
+        self._arrivals: dict[ServerConnection, asyncio.Task[object]] = {}
         self._open: set[ServerConnection] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._pause: asyncio.TimerHandle | None = None
-        self._all_closed = asyncio.Event()
+        self._has_ended = asyncio.Event()
 
     @property
     def address(self) -> tuple[str, int]:
         """Where it listens: the address that it was given, and the port that it got."""
-        assert self._listener is not None, "the server was not started"
-        host, port = self._listener.getsockname()[:2]
-        return host, port
+        assert self._address is not None, "the server was not started"
+        return self._address
 
     async def start(self, host: str, port: int) -> None:
         """Listen on exactly this address; port 0 is any that is free. OSError if that cannot be."""
         loop = asyncio.get_running_loop()
         self._listener = await _listen(host, port)
-        self._unproven_max = min(UNPROVEN_MAX, max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
+        self._address = self._listener.getsockname()[:2]
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if descriptors != resource.RLIM_INFINITY:
+            self._open_max = descriptors - min(DESCRIPTORS_SPARE, descriptors // 4)
         self._service = Service(self.keyspace, loop)
         loop.add_reader(self._listener, self._accept)
 
@@ -85,16 +92,15 @@ class EmbeddedServer:
             return
         asyncio.get_running_loop().remove_reader(self._listener)
         self._listener.close()
+        self._listener = None
         for timer in (self._timer, self._pause):
             if timer is not None:
                 timer.cancel()
         for connection in list(self._open):
-            connection.drop()
-        if self._open:
-            self._all_closed.clear()
-            await self._all_closed.wait()
-        if self._arrivals:
-            await asyncio.wait(self._arrivals.values())
+            self._drop(connection)
+        while self._open:
+            self._has_ended.clear()
+            await self._has_ended.wait()
         self._service.stop()
 
     # Arrivals
@@ -106,51 +112,48 @@ class EmbeddedServer:
                 arrived, _ = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError as error:
-                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    raise
+            except OSError:  # no descriptor or no memory left, or a network that is down
                 self._accept_later()
                 return
             self._receive(arrived)
 
     def _accept_later(self) -> None:
-        """There is no descriptor left. Whoever is here without proof goes, and then there may be one."""
+        """Whoever is here without proof for longest goes, and then there may be a descriptor."""
         assert self._listener is not None
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._listener)
         self._pause = loop.call_later(ACCEPT_PAUSE_S, loop.add_reader, self._listener, self._accept)
-        for connection in list(self._unproven):
-            self._forget(connection)
+        self._drop_the_oldest()
 
     def _receive(self, arrived: socket.socket) -> None:
+        """From an accepted socket to a connection that greets."""
         assert self._service is not None
         loop = asyncio.get_running_loop()
+        arrived.setblocking(False)
+        with suppress(OSError):  # it may be gone already
+            set_options(arrived)
         connection = ServerConnection(self._service, self._token, self._encoded, self._proven, self._ended)
+        coroutine = loop.connect_accepted_socket(
+            lambda: connection,
+            arrived,
+            ssl=self._tls,
+            ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S if self._tls else None,
+        )
+        arrival = loop.create_task(coroutine)
+        arrival.add_done_callback(lambda _: self._has_arrived(connection, arrived))
+        self._open.add(connection)
+        self._arrivals[connection] = arrival
         self._unproven[connection] = loop.time() + HANDSHAKE_TIMEOUT_S
-        self._arrivals[connection] = loop.create_task(self._take_in(connection, arrived))
-        if len(self._unproven) > self._unproven_max:
-            self._forget(next(iter(self._unproven)))
+        if len(self._unproven) > UNPROVEN_MAX or len(self._open) > self._open_max:
+            self._drop_the_oldest()
         if self._timer is None:
             self._timer = loop.call_later(HANDSHAKE_TIMEOUT_S, self._drop_the_late)
 
-    async def _take_in(self, connection: ServerConnection, arrived: socket.socket) -> None:
-        """From an accepted socket to a connection that greets."""
-        try:
-            arrived.setblocking(False)
-            with suppress(OSError):  # it may be gone already
-                set_options(arrived)
-            self._open.add(connection)
-            await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: connection,
-                arrived,
-                ssl=self._tls,
-                ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S if self._tls else None,
-            )
-        except (OSError, asyncio.CancelledError):  # no TLS, or dropped before
+    def _has_arrived(self, connection: ServerConnection, arrived: socket.socket) -> None:
+        arrival = self._arrivals.pop(connection)
+        if arrival.cancelled() or arrival.exception() is not None:  # dropped before, or it does not speak TLS
             arrived.close()
             self._ended(connection)
-        finally:
-            del self._arrivals[connection]
 
     def _drop_the_late(self) -> None:
         loop = asyncio.get_running_loop()
@@ -160,13 +163,16 @@ class EmbeddedServer:
             if deadline > now:
                 self._timer = loop.call_at(deadline, self._drop_the_late)
                 return
-            self._forget(connection)
+            self._drop(connection)
 
-    def _forget(self, connection: ServerConnection) -> None:
-        """Drop a connection that has not proved itself."""
+    def _drop_the_oldest(self) -> None:
+        if self._unproven:
+            self._drop(next(iter(self._unproven)))
+
+    def _drop(self, connection: ServerConnection) -> None:
         self._unproven.pop(connection, None)
-        arrival = self._arrivals.get(connection)
         connection.drop()
+        arrival = self._arrivals.get(connection)
         if arrival is not None:
             arrival.cancel()
 
@@ -175,20 +181,15 @@ class EmbeddedServer:
         self.connections += 1
 
     def _ended(self, connection: ServerConnection) -> None:
-        if connection not in self._open:
-            return
-        self._open.discard(connection)
-        self._unproven.pop(connection, None)
-        if connection.is_proven:
-            self.connections -= 1
-        if not self._open:
-            self._all_closed.set()
+        if connection in self._open:
+            self._open.discard(connection)
+            self._unproven.pop(connection, None)
+            self.connections -= connection.is_proven
+            self._has_ended.set()
 
 
 async def _listen(host: str, port: int) -> socket.socket:
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, kind, protocol, _, address = found[0]
+    family, kind, protocol, _, address = (await resolve(host, port))[0]
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setblocking(False)

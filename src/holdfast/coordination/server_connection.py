@@ -22,6 +22,7 @@ from holdfast.coordination.wire import (
     encode,
     frame,
 )
+from holdfast.errors.text import headline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,8 +37,11 @@ OUTBOX_MAX_BYTES = 16 << 20
 OUTBOX_FULL_BYTES = 1 << 20
 """How much may wait for a client before its next request has to wait, too."""
 
-PIECE_BYTES = 32 << 10
+PIECE_BYTES = 64 << 10
 """How much is handed to the transport at once. It copies what the kernel does not take, for each connection."""
+
+TEXT_MAX_CHARS = 200
+"""How long the line may be that says why a connection ends; it fits into what the client accepts before the proof."""
 
 LINGER_S = 1.0
 """How long a client has time to read why its connection ends."""
@@ -102,7 +106,7 @@ class ServerConnection(asyncio.Protocol):
         if self._is_over:
             transport.abort()
             return
-        transport.set_write_buffer_limits(high=0)
+        transport.set_write_buffer_limits(high=1)  # with 0, TLS transports pause when there is nothing to wait for
         self._send(THE_CONNECTION, encode(Greeting(VERSION, self._nonce)))
 
     def data_received(self, data: bytes) -> None:
@@ -152,7 +156,7 @@ class ServerConnection(asyncio.Protocol):
                 else:
                     self._take_proof(taken[1])
         except ProtocolError as error:
-            self._part(Failed(Reason.PROTOCOL, f"not the protocol: {error}"))
+            self._part(Failed(Reason.PROTOCOL, headline(f"not the protocol: {error}", TEXT_MAX_CHARS)))
 
     def _hold(self) -> None:
         assert self._transport is not None
@@ -160,7 +164,7 @@ class ServerConnection(asyncio.Protocol):
             self._is_held = True
             self._transport.pause_reading()
 
-    def _take_proof(self, body: bytes) -> None:
+    def _take_proof(self, body: bytes | bytearray) -> None:
         proof = decode_proof(body)
         if proof.version != VERSION:
             self._part(
@@ -174,7 +178,7 @@ class ServerConnection(asyncio.Protocol):
             self._on_proven(self)
             self._send(THE_CONNECTION, encode(Proved(prove(self._token, "server", self._nonce, proof.nonce))))
 
-    def _take_request(self, channel: int, body: bytes) -> None:
+    def _take_request(self, channel: int, body: bytes | bytearray) -> None:
         answer = self._service.answer(self._session, channel, decode_request(body))
         if answer is not None:
             self._tell(channel, answer)

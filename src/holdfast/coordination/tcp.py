@@ -29,9 +29,10 @@ def set_options(connection: socket.socket) -> None:
 
 
 async def resolve(host: str, port: int, family: int = socket.AF_UNSPEC) -> Sequence[Found]:
-    """The addresses of a host. OSError if there are none."""
+    """The addresses of a host; of none, all that this machine has. OSError if there are none."""
     try:  # an address as such needs no thread
-        return socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, 0, socket.AI_NUMERICHOST)
+        flags = socket.AI_NUMERICHOST | socket.AI_PASSIVE
+        return socket.getaddrinfo(host or None, port, family, socket.SOCK_STREAM, 0, flags)
     except socket.gaierror:
         loop = asyncio.get_running_loop()
         return await loop.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
@@ -47,14 +48,8 @@ async def reach(found: Sequence[Found], source: str | None, timeout_s: float) ->
     for family, kind, protocol, _, address in found:
         connection = socket.socket(family, kind, protocol)
         try:
-            connection.setblocking(False)
-            set_options(connection)
-            if source is not None:
-                connection.bind((source, 0))
             async with asyncio.timeout(timeout_s / len(found)):
-                await asyncio.get_running_loop().sock_connect(connection, address)
-            if connection.getsockname() == connection.getpeername():  # a free port of this machine can reach itself
-                raise ConnectionRefusedError(f"nobody listens at {address}")  # noqa: TRY301 - one of the failures
+                await _connect(connection, source, address)
         except OSError as error:
             connection.close()
             failures.append(error)
@@ -64,3 +59,13 @@ async def reach(found: Sequence[Found], source: str | None, timeout_s: float) ->
         else:
             return connection
     raise next((error for error in failures if not isinstance(error, ConnectionRefusedError)), failures[0])
+
+
+async def _connect(connection: socket.socket, source: str | None, address: Any) -> None:
+    connection.setblocking(False)
+    set_options(connection)
+    if source is not None:
+        connection.bind((source, 0))
+    await asyncio.get_running_loop().sock_connect(connection, address)
+    if connection.getsockname() == connection.getpeername():  # a free port of this machine can reach itself
+        raise ConnectionRefusedError(f"nobody listens at {address}")

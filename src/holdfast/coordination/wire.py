@@ -160,32 +160,32 @@ _GREETINGS: Decoder[Any] = Decoder(Greeting | Failed)
 _COUNTERPROOFS: Decoder[Any] = Decoder(Proved | Failed)
 
 
-def decode_request(body: bytes) -> Request:
+def decode_request(body: bytes | bytearray) -> Request:
     request: Request = _decode(_REQUESTS, body, "a request")
     return request
 
 
-def decode_answer(body: bytes) -> Answer:
+def decode_answer(body: bytes | bytearray) -> Answer:
     answer: Answer = _decode(_ANSWERS, body, "an answer")
     return answer
 
 
-def decode_proof(body: bytes) -> Proof:
+def decode_proof(body: bytes | bytearray) -> Proof:
     proof: Proof = _decode(_PROOFS, body, "a proof")
     return proof
 
 
-def decode_greeting(body: bytes) -> Greeting | Failed:
+def decode_greeting(body: bytes | bytearray) -> Greeting | Failed:
     greeting: Greeting | Failed = _decode(_GREETINGS, body, "a greeting")
     return greeting
 
 
-def decode_proved(body: bytes) -> Proved | Failed:
+def decode_proved(body: bytes | bytearray) -> Proved | Failed:
     proved: Proved | Failed = _decode(_COUNTERPROOFS, body, "a proof")
     return proved
 
 
-def _decode(decoder: Decoder[Any], body: bytes, what: str) -> Any:
+def _decode(decoder: Decoder[Any], body: bytes | bytearray, what: str) -> Any:
     try:
         return decoder.decode(body)
     except (MsgspecError, RecursionError) as error:
@@ -197,38 +197,52 @@ def frame(channel: int, body: bytes) -> bytes:
 
 
 class Frames:
-    """Bytes come in as they come, frames go out whole. What is held is never more than one frame and one `feed`."""
+    """Bytes come in as they come, frames go out whole.
+
+    What is held is one body at most, and what was fed last. A body that comes in pieces is put together in one place,
+    so that it costs the same whatever the pieces are.
+    """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
-        self._data: bytes | bytearray = b""
+        self._data = b""
         self._offset = 0
+        self._channel = THE_CONNECTION
+        self._body: bytearray | None = None
+        self._filled = 0
 
     def feed(self, data: bytes) -> None:
-        if self._offset == len(self._data):
-            self._data = data  # nearly always: nothing is left over, and nothing is copied
-        elif isinstance(self._data, bytearray):
-            del self._data[: self._offset]
-            self._data += data
-        else:
-            self._data = bytearray(memoryview(self._data)[self._offset :])
-            self._data += data
+        self._data = data if self._offset == len(self._data) else self._data[self._offset :] + data
         self._offset = 0
 
-    def take(self) -> tuple[int, bytes] | None:
+    def take(self) -> tuple[int, bytes | bytearray] | None:
         """The next frame's channel and body, or None if it is not all there.
 
         Raises:
             ProtocolError: it is longer than the limit. This is known from its header.
         """
+        if self._body is not None:
+            return self._fill(self._body)
         start = self._offset + HEADER.size
         if len(self._data) < start:
             return None
-        length, channel = HEADER.unpack_from(self._data, self._offset)
+        length, self._channel = HEADER.unpack_from(self._data, self._offset)
         if length > self.limit_bytes:
             raise ProtocolError(f"a frame of {length} bytes, more than {self.limit_bytes}")
-        end = start + length
-        if len(self._data) < end:
+        self._offset = start
+        if len(self._data) - start < length:
+            self._body = bytearray(length)
+            return self._fill(self._body)
+        self._offset = start + length
+        return self._channel, self._data[start : self._offset]
+
+    def _fill(self, body: bytearray) -> tuple[int, bytearray] | None:
+        piece = memoryview(self._data)[self._offset : self._offset + len(body) - self._filled]
+        body[self._filled : self._filled + len(piece)] = piece
+        self._offset += len(piece)
+        self._filled += len(piece)
+        if self._filled < len(body):
             return None
-        self._offset = end
-        return channel, bytes(self._data[start:end])
+        self._body = None
+        self._filled = 0
+        return self._channel, body

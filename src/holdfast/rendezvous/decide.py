@@ -17,6 +17,7 @@ at any time, and a transaction that comes too late fails its guards and changes 
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
@@ -27,11 +28,14 @@ from holdfast.rendezvous.records import BreakKind, Broken, End, EndKind, Failure
 from holdfast.rendezvous.seating import seat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from holdfast.rendezvous.records import Keys
     from holdfast.rendezvous.view import View
 
+
+SOMETHING = Node(host="", address="", port=0, role="", workers=0)
+"""What the store has of a node that put itself there and never heard of it."""
 
 LEASE_LOST = "this node could not renew its lease in time, and the others count it as lost"
 
@@ -83,12 +87,14 @@ class Join(Struct, frozen=True):
 
 
 class Propose(Struct, frozen=True):
-    """Ask the store for a transaction. `what` is for people; the rest is what is true of us if it succeeds."""
+    """Ask the store for a transaction. `what` is for people; the rest is what is true of us if it succeeds: what the
+    store has of us, and the generation that we are done with.
+    """
 
     transaction: Transaction
     what: str
     publishes: Node | None = None
-    marks_done: bool = False
+    marks_done: int = 0
 
 
 class Start(Struct, frozen=True):
@@ -143,12 +149,10 @@ def decide(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> De
 
 
 def registration(me: Me, keys: Keys) -> Transaction:
-    """Put this node into the store; it leads if nobody does."""
+    """Put this node into the store, once. If an answer was lost, what was put then may come late, but never again."""
     assert me.offer is not None
-    put = Put(keys.node(me.node), encode(me.offer), me.lease)
-    return Transaction(
-        (absent(keys.leader), absent(keys.end)), (put, Put(keys.leader, me.node.encode(), me.lease)), (put,)
-    )
+    key = keys.node(me.node)
+    return Transaction((absent(key), absent(keys.end)), (Put(key, encode(me.offer), me.lease),))
 
 
 def _claim(me: Me, keys: Keys) -> Transaction:
@@ -171,6 +175,9 @@ def _my_part(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> 
         return Decision(me, (Leave(view.end, view.end.reason),))
     if me.store_is_gone:
         return Decision(me, (Leave(None, "the store is gone"),))
+    is_cut_off = me.cut_off_since is not None and now >= me.cut_off_since + settings.join_timeout_s
+    if is_cut_off and (me.closing is not None or is_done):
+        return Decision(me, (Leave(None, _too_late(me, settings)),))
     if me.closing is not None:
         put = Put(keys.end, encode(me.closing))
         return Decision(me, (Propose(Transaction((absent(keys.end),), (put,)), f"close: {me.closing.reason}"),))
@@ -217,38 +224,51 @@ def _wait_for_the_others(view: View, me: Me, keys: Keys) -> Decision:
     if view.broken is not None:
         return Decision(me, (Stop(view.broken.reason, view.broken.kind is BreakKind.FAILED),))
     if me.is_done_published:
-        # Whatever becomes of our lease: the others know.
-        return Decision(me, status="the workers of this node are done; waiting for the other nodes")
+        # Whatever becomes of our lease: the others know. But somebody has to be there to lead.
+        status = "the workers of this node are done; waiting for the other nodes"
+        return Decision(me, () if me.published else (Join(),), status=status)
     if not me.lease:
         return Decision(me, (Stop(LEASE_LOST),))
     put = Put(keys.done_by(me.done, me.node), b"")
-    return Decision(me, (Propose(Transaction(_still_on(view, keys), (put,)), "done", marks_done=True),))
+    return Decision(me, (Propose(Transaction(_still_on(view, keys), (put,)), "done", marks_done=me.done),))
 
 
-def _seek_a_place(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Decision:  # noqa: PLR0911 - likewise
+def _seek_a_place(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Decision:
     """No workers run here, and some should."""
     generation, broken = view.generation, view.broken
-    rank = None if generation is None else generation.rank_of(me.node)
-    if generation is not None and rank is not None:
-        if broken is None and me.stopped < generation.number:
-            return Decision(replace(me, running=generation.number, waiting_since=None), (Start(generation),))
-        if me.failure is not None and broken is None:
-            return _tell_of_failure(view, me, keys)
-        me = replace(me, stopped=generation.number)
-    me = replace(me, failure=None)
-    if generation is not None and broken is None:
-        if rank is not None:
-            reason = f"{_name(me)} had to stop its workers"
-            return Decision(me, (_break(view, keys, Broken(generation.number, BreakKind.LOST, reason)),))
-        me = replace(me, waiting_since=None)
-        status = f"{len(generation.members)} nodes run; this one waits as a spare"
-    else:
-        me = replace(me, waiting_since=now if me.waiting_since is None else me.waiting_since)
-        status = _waiting_for(view, settings)
+    is_on = generation is not None and broken is None
+    is_member = generation is not None and generation.rank_of(me.node) is not None
+    has_started = _number(generation) <= me.stopped
+    # Past `stop_by` the others may have gone on already, however fresh this generation looks to us.
+    if generation is not None and is_on and is_member and not has_started and now < me.stop_by:
+        return Decision(replace(me, running=generation.number, waiting_since=None), (Start(generation),))
+    is_spare = is_on and not is_member
+    me = replace(me, waiting_since=None if is_spare else now if me.waiting_since is None else me.waiting_since)
     deadlines = [since + settings.join_timeout_s for since in (me.waiting_since, me.cut_off_since) if since is not None]
     deadline = min(deadlines, default=None)
     if deadline is not None and now >= deadline:
         return Decision(me, (Leave(None, _too_late(me, settings)),))
+    status = _waiting_for(view, settings)
+    if generation is not None and is_spare:
+        status = f"{_counted(len(generation.members), 'runs', 'run')}; this one waits as a spare"
+    elif is_member:
+        if is_on:
+            actions = _give_up(view, me, keys) if has_started else ()
+            return Decision(me, actions, deadline, status)
+        me = replace(me, stopped=_number(generation))
+    return _offer(view, replace(me, failure=None), deadline, status, keys)
+
+
+def _give_up(view: View, me: Me, keys: Keys) -> tuple[Action, ...]:
+    """This node is in a generation that is on, and had to stop its workers."""
+    if me.failure is not None:
+        return _tell_of_failure(view, me, keys).actions
+    broken = Broken(_number(view.generation), BreakKind.LOST, f"{_name(me)} had to stop its workers")
+    return (_break(view, keys, broken),)
+
+
+def _offer(view: View, me: Me, deadline: float | None, status: str, keys: Keys) -> Decision:
+    """See to it that the store has what this node offers."""
     assert me.offer is not None
     offer = replace(me.offer, stopped=me.stopped)
     me = replace(me, offer=offer)
@@ -256,7 +276,9 @@ def _seek_a_place(view: View, me: Me, now: float, settings: Settings, keys: Keys
         return Decision(me, (Join(),), deadline, status)
     if me.published != offer:
         put = Put(keys.node(me.node), encode(offer), me.lease)
-        ready = Propose(Transaction((absent(keys.end),), (put,)), "ready", publishes=offer)
+        # Guarded by what it answers: should it come late, it must not take back what was said since.
+        guards = (Modified(keys.generation, view.generation_revision), absent(keys.end))
+        ready = Propose(Transaction(guards, (put,)), "ready", publishes=offer)
         return Decision(me, (ready,), deadline, status)
     return Decision(me, wake_at=deadline, status=status)
 
@@ -271,9 +293,9 @@ def _waiting_for(view: View, settings: Settings) -> str:
     left = view.broken.nodes_left if view.broken is not None else 0
     enough = f"{settings.min_nodes} are needed; waiting for more, up to {settings.join_timeout_s:g} s"
     if 0 < left < settings.min_nodes:
-        return f"{left} {'node is' if left == 1 else 'nodes are'} left and {enough}"
+        return f"{_counted(left, 'is', 'are')} left and {enough}"
     if view.is_whole and len(view.nodes) < settings.min_nodes:
-        return f"{len(view.nodes)} {'node is' if len(view.nodes) == 1 else 'nodes are'} here and {enough}"
+        return f"{_counted(len(view.nodes), 'is', 'are')} here and {enough}"
     return f"waiting for the other nodes, up to {settings.join_timeout_s:g} s"
 
 
@@ -285,19 +307,16 @@ def _lead(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Dec
     if generation is None or broken is not None:
         return _form(view, me, now, settings, keys)
     me = replace(me, enough_since=None)
-    members = {member.node: member for member in generation.members}
-    if members.keys() <= view.done:
-        reason = f"all {len(members)} nodes succeeded" if len(members) > 1 else "the node succeeded"
+    count = len(generation.members)
+    if not view.unfinished:
+        reason = f"all {count} nodes succeeded" if count > 1 else "the node succeeded"
         return Decision(me, (_end(view, keys, End(EndKind.SUCCEEDED, reason)),))
-    lost = [member for node, member in members.items() if node not in view.nodes and node not in view.done]
-    if lost:
-        hosts = _listed(member.host for member in lost)
-        left = len(view.nodes)
-        broken = Broken(generation.number, BreakKind.LOST, f"lost {hosts}", nodes_left=left)
+    if view.lost:
+        why = f"lost {_listed(view.lost.values())}"
+        broken = Broken(generation.number, BreakKind.LOST, why, nodes_left=len(view.nodes))
         return Decision(me, (_break(view, keys, broken),))
-    newcomers = view.nodes.keys() - members.keys()
-    if newcomers and len(members) < settings.max_nodes and not view.done:
-        hosts = _listed(view.nodes[node].host for node in sorted(newcomers, key=view.ages.__getitem__))
+    if view.newcomers and count < settings.max_nodes and not view.done:
+        hosts = _listed(view.newcomers.values())
         return Decision(me, (_break(view, keys, Broken(generation.number, BreakKind.JOINED, f"letting in {hosts}")),))
     return Decision(me)
 
@@ -308,13 +327,8 @@ def _form(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Dec
     if broken is not None and broken.kind is BreakKind.FAILED and last is not None and not _budget(last):
         why = f"{broken.reason} (restarts: {last.restarts} of {last.max_restarts})"
         return Decision(me, (_end(view, keys, End(EndKind.FAILED, why, broken.failure)),))
-    members = () if last is None else last.members
-    still_stopping = [
-        member for member in members if member.node in view.nodes and view.nodes[member.node].stopped < _number(last)
-    ]
-    if still_stopping:
-        hosts = _listed(member.host for member in still_stopping)
-        return Decision(me, status=f"waiting for the workers on {hosts} to stop")
+    if view.stopping:
+        return Decision(me, status=f"waiting for the workers on {_listed(view.stopping.values())} to stop")
     if len(view.nodes) < settings.min_nodes:
         return Decision(replace(me, enough_since=None))
     me = replace(me, enough_since=now if me.enough_since is None else me.enough_since)
@@ -323,7 +337,8 @@ def _form(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Dec
     is_optional = last is not None and (broken is None or broken.kind is not BreakKind.LOST)
     last_call = me.enough_since + patience_s
     if len(view.nodes) < settings.max_nodes and not is_optional and now < last_call:
-        status = f"{len(view.nodes)} nodes are here, which is enough; more may come for {last_call - now:.3g} s"
+        here = _counted(len(view.nodes), "is", "are")
+        status = f"{here} here, which is enough; more may come for {last_call - now:.3g} s"
         return Decision(me, wake_at=last_call, status=status)
     return Decision(me, (_next_generation(view, settings, keys),))
 
@@ -392,7 +407,10 @@ def _name(me: Me) -> str:
     return me.offer.host if me.offer else me.node
 
 
-def _listed(hosts: Iterable[str], at_most: int = 4) -> str:
-    names = list(hosts)
-    more = len(names) - at_most
-    return ", ".join(names[:at_most]) + (f" and {more} more" if more > 0 else "")
+def _counted(nodes: int, one: str, many: str) -> str:
+    return f"1 node {one}" if nodes == 1 else f"{nodes} nodes {many}"
+
+
+def _listed(hosts: Collection[str], at_most: int = 4) -> str:
+    more = len(hosts) - at_most
+    return ", ".join(islice(hosts, at_most)) + (f" and {more} more" if more > 0 else "")

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.coordination.model import DeletePrefix, Transaction
-from holdfast.rendezvous.decide import Join, Leave, Me, Propose, Start, Stop, decide, registration
+from holdfast.rendezvous.decide import SOMETHING, Join, Leave, Me, Propose, Start, Stop, decide, registration
 from holdfast.rendezvous.view import View
 
 if TYPE_CHECKING:
@@ -156,12 +156,17 @@ class Membership:
         self.fence_at = sent_at + ttl_s * FENCE_AT
         self._answered()
 
-    def lease_lost(self) -> None:
-        self._is_writing = self._is_renewing = False
-        self._proposed = None
-        self._renew_at = float("inf")
-        self.me = replace(self.me, node="", lease=0, published=None, stop_by=float("inf"))
+    def lease_lost(self, effect: Effect | None = None) -> None:
+        """The lease is no more, as the answer to that request; other requests stay under way."""
+        if not isinstance(effect, KeepAlive):
+            self._is_writing = False
+            self._proposed = None
+        if not isinstance(effect, Transact):
+            self._is_renewing = False
         self._answered()
+        if not isinstance(effect, KeepAlive) or effect.lease == self.me.lease:
+            self._renew_at = float("inf")
+            self.me = replace(self.me, node="", lease=0, published=None, stop_by=float("inf"))
 
     def answered(self, outcome: Outcome) -> None:
         proposed, self._proposed = self._proposed, None
@@ -170,10 +175,13 @@ class Membership:
         if proposed is None:
             return
         transaction = proposed.transaction
-        if outcome.succeeded and proposed.marks_done:
+        if outcome.succeeded and 0 < proposed.marks_done == self.me.done:
             self.me = replace(self.me, is_done_published=True)
-        if proposed.publishes is not None and (outcome.succeeded or transaction.otherwise):
-            self.me = replace(self.me, published=proposed.publishes)
+        if proposed.publishes is not None and self.me.lease:
+            if outcome.succeeded:
+                self.me = replace(self.me, published=proposed.publishes)
+            elif self.me.published is None:
+                self.me = replace(self.me, published=SOMETHING)
         if outcome.succeeded and self._is_followed(transaction.then):
             self._own_change = outcome.revision
         elif not outcome.succeeded and self.view is not None:

@@ -1,0 +1,250 @@
+"""An agent whose rendezvous knows more than torch's: the job's restarts, its end, and failures of other nodes."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+from signpost import tell
+
+from holdfast.agent import LocalElasticAgent, WorkerSpec, WorkerState
+from holdfast.errors import ChildFailedError
+from holdfast.processes import DefaultLogsSpecs
+from holdfast.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
+from holdfast.rendezvous.errors import JobFailedError
+from holdfast.rendezvous.records import Failure
+
+
+class Together(RendezvousHandler):
+    """What other nodes do, as a script says: rounds by restart count, and how each ends."""
+
+    needs_polling = False
+    counts_restarts = True
+
+    def __init__(self, *rounds):
+        self.rounds = list(rounds)
+        self.number = 0
+        self.told = []
+        self.ends = []
+        self.over = None
+        self.news, self._news = os.pipe()
+        self.brought = None
+        self.fence = None
+
+    def close(self):
+        os.close(self.news)
+        os.close(self._news)
+
+    def get_backend(self):
+        return "together"
+
+    def get_run_id(self):
+        return "run"
+
+    def bring(self, role, local_world_size, max_restarts):
+        self.brought = (role, local_world_size, max_restarts)
+
+    def next_rendezvous(self):
+        restarts = self.rounds.pop(0)
+        if isinstance(restarts, Exception):
+            raise restarts
+        self.over = None
+        self.number += 1
+        return RendezvousInfo(
+            None, 1, 3, RendezvousStoreInfo("10.0.0.1", 1), restarts, self.number, [("a", 3), ("b", 2), ("b", 1)]
+        )
+
+    def fileno(self):
+        return self.news
+
+    def round_over(self):
+        return self.over
+
+    def end_round(self, reason):
+        self.over = reason
+        os.write(self._news, b"x")
+
+    def on_lease(self, fence):
+        self.fence = fence
+
+    def report_failure(self, rank, failure):
+        self.told.append((rank, failure.exitcode))
+
+    def wait_for_end(self, timeout_s):
+        outcome = self.ends.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def is_closed(self):
+        return False
+
+    def set_closed(self):
+        pass
+
+    def num_nodes_waiting(self):
+        return 0
+
+    def shutdown(self):
+        return True
+
+
+@pytest.fixture
+def together(tmp_path):
+    """Makes an agent of two workers that run a script, and its rendezvous with the rounds that are given."""
+    made = []
+
+    def make(script, *rounds, max_restarts=5):
+        handler = Together(*rounds)
+        made.append(handler)
+        spec = WorkerSpec("b", 2, handler, entrypoint=sys.executable, args=("-c", script), max_restarts=max_restarts)
+        return LocalElasticAgent(spec, DefaultLogsSpecs(log_dir=str(tmp_path / "logs")), shutdown_timeout=60), handler
+
+    yield make
+    for handler in made:
+        handler.close()
+
+
+def elsewhere(rank=7, pid=4711):
+    return JobFailedError(
+        "no restart left", Failure("n1", "node9", rank, 1, pid, 3, "ValueError: bad", 1e9, "", "Trace\nback")
+    )
+
+
+def test_ranks_and_restarts_are_the_jobs(together, post):
+    script = f"""
+import os
+line = " ".join(os.environ[k] for k in ("RANK", "WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "GROUP_RANK",
+    "TORCHELASTIC_RESTART_COUNT", "HOLDFAST_GENERATION", "LOCAL_RANK"))
+fd = os.open({post.path!r}, os.O_WRONLY); os.write(fd, line.encode() + b"\\n")
+"""
+    agent, handler = together(script, 4)
+    handler.ends = [True]
+    assert agent.run().state is WorkerState.SUCCEEDED
+    assert handler.brought == ("b", 2, 5)
+    assert sorted(post.lines(2)) == ["3 6 0 3 1 4 1 0", "4 6 1 3 1 4 1 1"]
+
+
+def test_a_failure_is_told_and_the_job_decides(together):
+    agent, handler = together("import os; os._exit(3 if os.environ['HOLDFAST_GENERATION'] == '1' else 0)", 0, 1)
+    handler.ends = [True]
+    assert agent.run().state is WorkerState.SUCCEEDED
+    assert {code for _, code in handler.told} == {3}
+    assert {rank for rank, _ in handler.told} <= {3, 4}
+    assert agent._restart_count() == 1
+
+
+def test_the_others_hear_of_a_failure_before_the_workers_here_have_stopped(together, post, tmp_path):
+    gate = str(tmp_path / "gate")
+    os.mkfifo(gate)
+    script = f"""
+import os, signal
+if os.environ["LOCAL_RANK"] == "0":
+    signal.signal(signal.SIGTERM, lambda *_: open({gate!r}).read() and os._exit(0))
+    fd = os.open({post.path!r}, os.O_WRONLY); os.write(fd, b"ready\\n")
+    while True:
+        signal.pause()
+else:
+    open({gate!r}).read()
+    os._exit(3)
+"""
+    agent, handler = together(script, 0, elsewhere(4, -1))
+
+    def told(rank, failure):
+        handler.told.append(rank)
+        if len(handler.told) == 1:  # it is told again with all that is known at the end
+            tell(gate, "you may stop now")
+
+    handler.report_failure = told
+    report_ready = post.line
+
+    def start(group):
+        ids = LocalElasticAgent._start_workers(agent, group)
+        report_ready()
+        tell(gate, "you may fail now")
+        return ids
+
+    agent._start_workers = start
+    assert agent.run().is_failed()
+    assert handler.told[0] == 4
+
+
+def test_when_the_round_is_over_the_workers_start_again(together, post):
+    script = f"""
+import os, signal
+fd = os.open({post.path!r}, os.O_WRONLY); os.write(fd, b"%d\\n" % os.getpid())
+os.environ["HOLDFAST_GENERATION"] == "2" or signal.pause()
+"""
+    agent, handler = together(script, 0, 0)
+    handler.ends = [True]
+    started = LocalElasticAgent._start_workers
+
+    def start(group):
+        ids = started(agent, group)
+        post.lines(2)
+        if handler.number == 1:
+            handler.end_round("letting in node9")
+        return ids
+
+    agent._start_workers = start
+    assert agent.run().state is WorkerState.SUCCEEDED
+    assert agent._restart_count() == 0
+
+
+def test_a_node_that_had_succeeded_starts_again_if_the_job_cannot_end(together):
+    agent, handler = together("", 0, 1)
+    handler.ends = [False, True]
+    assert agent.run().state is WorkerState.SUCCEEDED
+    assert handler.number == 2
+
+
+def test_a_node_that_is_done_does_not_wait_for_ever(together, caplog):
+    agent, handler = together("", 0)
+    handler.ends = [TimeoutError("not done after 300 s: node9 (rank 0)")]
+    assert agent.run().state is WorkerState.SUCCEEDED
+    assert "left the exit barrier: not done after 300 s: node9 (rank 0)" in caplog.text
+
+
+def test_a_failure_elsewhere_is_shown_as_it_was_told(together):
+    agent, handler = together("import signal; signal.pause()", 0, elsewhere())
+    started = LocalElasticAgent._start_workers
+
+    def start(group):
+        ids = started(agent, group)
+        handler.end_round("rank 7 on node9 failed")
+        return ids
+
+    agent._start_workers = start
+    result = agent.run()
+    assert agent.get_worker_group().state is WorkerState.FAILED
+    (failure,) = result.failures.values()
+    assert list(result.failures) == [7]
+    assert (failure.host, failure.exitcode, failure.message) == ("node9", 3, "Trace\nback")
+    text = str(ChildFailedError("train.py", result.failures))
+    assert "node9" in text
+    assert "rank      : 7 (local_rank: 1)" in text
+    assert "exitcode  : 3 (pid: 4711)" in text
+
+
+def test_the_workers_of_a_node_that_lost_its_lease_are_killed_and_it_meets_again(together, post):
+    script = f"""
+import os, signal
+fd = os.open({post.path!r}, os.O_WRONLY); os.write(fd, b"%d\\n" % os.getpid())
+os.environ["HOLDFAST_GENERATION"] == "2" or signal.pause()
+"""
+    agent, handler = together(script, 0, 0)
+    handler.ends = [True]
+    started = LocalElasticAgent._start_workers
+
+    def start(group):
+        ids = started(agent, group)
+        post.lines(2)
+        if handler.number == 1:
+            handler.fence(0.0)
+        return ids
+
+    agent._start_workers = start
+    assert agent.run().state is WorkerState.SUCCEEDED
+    assert handler.number == 2
+    assert handler.told == []

@@ -1,0 +1,494 @@
+"""What only the etcd engine does: several members, passwords, certificates. The rest is in test_conformance.py."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+from etcd_cluster import Certificates, EtcdCluster
+
+from holdfast.coordination.blocking import BlockingStore, LoopThread
+from holdfast.coordination.errors import LeaseLostError, StoreRefusedError, StoreUnavailableError
+from holdfast.coordination.etcd import EtcdStore, _Space
+from holdfast.coordination.etcd_connection import _as_ours
+from holdfast.coordination.model import Created, Modified, Put, Transaction, absent
+from holdfast.errors.tree import InputError
+from holdfast.rendezvous.shared_store import SharedStore
+
+LONG_S = 120.0
+
+pytestmark = pytest.mark.etcd
+
+
+def run(story, timeout_s=LONG_S):
+    async def tell():
+        async with asyncio.timeout(timeout_s):
+            return await story
+
+    return asyncio.run(tell())
+
+
+async def put(store, key, value=b"", lease=0):
+    return (await store.transact(Transaction((), (Put(key, value, lease),)))).revision
+
+
+async def insist(request):
+    """Ask until there is an answer: what an agent does while a cluster elects."""
+    while True:
+        try:
+            return await request()
+        except StoreUnavailableError:
+            await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+def three(tmp_path):
+    with EtcdCluster(3, tmp_path / "etcd") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def one(tmp_path):
+    with EtcdCluster(1, tmp_path / "etcd") as cluster:
+        yield cluster
+
+
+# The loss of a member
+
+
+async def increment(store, writer, times):
+    """Add to a sum that all writers share, each time exactly once: an answer that is lost is looked up."""
+    for number in range(1, times + 1):
+        while True:
+            try:
+                mine = await store.get(f"done/{writer}")
+                if mine is not None and int(mine.value) == number:
+                    break
+                total = await store.get("sum")
+                count, modified = (int(total.value), total.modified) if total else (0, 0)
+                guards = (Modified("sum", modified), Modified(f"done/{writer}", mine.modified if mine else 0))
+                puts = (Put("sum", b"%d" % (count + 1)), Put(f"done/{writer}", b"%d" % number))
+                await store.transact(Transaction(guards, puts))
+            except StoreUnavailableError:
+                await asyncio.sleep(0.05)
+
+
+def test_no_effect_is_lost_or_doubled_when_the_leader_is_lost(three):
+    async def story():
+        stores = [EtcdStore(three.endpoints[n:] + three.endpoints[:n]) for n in range(3)]
+        writers = [asyncio.create_task(increment(store, n, 30)) for n, store in enumerate(stores)]
+        watch = stores[0].watch("sum", 1)
+        async for changes in watch:
+            if int(changes.changes[0].entry.value) >= 10:
+                break
+        await asyncio.to_thread(three.kill, three.leader())
+        await asyncio.gather(*writers)
+        assert (await insist(lambda: stores[0].get("sum"))).value == b"90"
+        for store in stores:
+            await store.close()
+
+    run(story())
+
+
+def test_a_watch_breaks_with_its_member_and_is_made_anew_from_a_snapshot(three):
+    async def story():
+        leader = three.leader()
+        endpoints = three.endpoints[leader:] + three.endpoints[:leader]
+        async with EtcdStore(endpoints) as store, EtcdStore(endpoints[1:]) as other:
+            await put(store, "key/1")
+            watch = store.watch("key/", 1)
+            await anext(watch)
+            three.kill(leader)
+            with pytest.raises(StoreUnavailableError, match=r"etcd at 127\.\d+\.\d+\.\d+:2379"):
+                await anext(watch)
+            assert [changes async for changes in watch] == []
+            await insist(lambda: put(other, "key/2"))
+            snapshot = await insist(lambda: store.get_prefix("key/"))
+            assert [entry.key for entry in snapshot.entries] == ["key/1", "key/2"]
+            revision = await insist(lambda: put(other, "key/3"))
+            watch = store.watch("key/", snapshot.revision + 1)
+            assert (await anext(watch)).revision == revision
+
+    run(story())
+
+
+def test_a_lease_that_is_kept_alive_outlives_the_leader(three):
+    async def story():
+        leader = three.leader()
+        async with EtcdStore(three.endpoints[leader:] + three.endpoints[:leader]) as store:
+            lease = await store.grant(10)
+            created = await put(store, "key", b"", lease.id)
+            three.kill(leader)
+            loop = asyncio.get_running_loop()
+            end = loop.time() + 1.2 * lease.ttl_s
+            while loop.time() < end:
+                assert await insist(lambda: store.keep_alive(lease.id)) == lease.ttl_s
+                await asyncio.sleep(1)  # the passing of time is what is tested
+            entry = await insist(lambda: store.get("key"))
+            assert entry.created == created
+            await store.revoke(lease.id)
+            with pytest.raises(LeaseLostError):
+                await store.keep_alive(lease.id)
+
+    run(story())
+
+
+def test_a_member_without_a_leader_is_not_trusted(three):
+    async def story():
+        async with EtcdStore(three.endpoints[:1], answer_timeout_s=1) as store:
+            await put(store, "key")
+            watch = store.watch("key", 1)
+            await anext(watch)
+            three.kill(1)
+            three.kill(2)
+            with pytest.raises(StoreUnavailableError):
+                await anext(watch)
+            for request in (
+                lambda: store.get("key"),
+                lambda: store.get_prefix(""),
+                lambda: store.transact(Transaction((absent("key"),), ())),
+                lambda: put(store, "key"),
+                lambda: store.grant(10),
+            ):
+                with pytest.raises(StoreUnavailableError, match=r"has no leader|does not answer") as raised:
+                    await request()
+                assert not raised.value.is_gone
+            await asyncio.to_thread(three.restart, 1)
+            assert (await insist(lambda: store.get("key"))).value == b""
+
+    run(story())
+
+
+def test_a_request_waits_until_there_is_a_leader(three):
+    async def story():
+        async with EtcdStore(three.endpoints[:1], answer_timeout_s=60) as store:
+            await put(store, "key", b"kept")
+            watch = store.watch("key", 1)
+            await anext(watch)
+            three.kill(1)
+            three.kill(2)
+            with pytest.raises(StoreUnavailableError):
+                await anext(watch)  # so it has noticed
+            request = asyncio.create_task(store.get("key"))
+            await asyncio.to_thread(three.restart, 1)
+            assert (await request).value == b"kept"
+
+    run(story())
+
+
+def test_a_member_that_comes_back_is_used_again(one):
+    async def story():
+        async with EtcdStore(one.endpoints) as store:
+            await put(store, "key", b"kept")
+            one.kill(0)
+            with pytest.raises(StoreUnavailableError, match="does not answer"):
+                await store.get("key")
+            await asyncio.to_thread(one.restart, 0)
+            assert (await insist(lambda: store.get("key"))).value == b"kept"
+
+    run(story())
+
+
+def test_a_member_that_is_silent_is_given_up_with_all_that_is_under_way(one):
+    async def story():
+        (member,) = one.members
+        async with EtcdStore(one.endpoints, connect_timeout_s=60) as store, EtcdStore(one.endpoints) as other:
+            revision = await put(store, "key")
+            watch = store.watch("key", revision)
+            await anext(watch)
+            await other.get("key")
+            requests = [store.get("key") for _ in range(3)]
+            os.kill(member.process.pid, signal.SIGSTOP)
+            try:
+                answers = await asyncio.gather(*requests, return_exceptions=True)
+                with pytest.raises(StoreUnavailableError):
+                    await anext(watch)
+            finally:
+                os.kill(member.process.pid, signal.SIGCONT)
+            assert [type(answer) for answer in answers] == [StoreUnavailableError] * 3
+            assert (await store.get("key")).modified == revision
+
+    run(story())
+
+
+def test_a_request_that_its_caller_cancels_is_cancelled_and_the_member_stays(one):
+    async def story():
+        (member,) = one.members
+        async with EtcdStore(one.endpoints, answer_timeout_s=60) as store:
+            revision = await put(store, "key")
+            os.kill(member.process.pid, signal.SIGSTOP)
+            try:
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.05):
+                        await store.get("key")
+            finally:
+                os.kill(member.process.pid, signal.SIGCONT)
+            assert (await store.get("key")).modified == revision
+
+    run(story())
+
+
+def test_the_next_endpoint_is_tried_when_one_cannot_be_reached(etcd):
+    with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as closed:
+        endpoints = [closed.getsockname(), silent.getsockname(), *etcd.endpoints]
+        closed.close()
+
+        async def story():
+            async with EtcdStore(endpoints, connect_timeout_s=0.5) as store:
+                assert await store.get("key") is None
+
+        run(story())
+
+
+def test_nobody_there_is_one_clear_line():
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        host, port = closed.getsockname()
+
+    async def story():
+        async with EtcdStore([(host, port)]) as store:
+            for _ in range(2):
+                with pytest.raises(StoreUnavailableError) as raised:
+                    await store.get("key")
+                assert str(raised.value).startswith(f"etcd at {host}:{port} does not answer: ")
+                assert "\n" not in str(raised.value)
+                assert not raised.value.is_gone
+
+    run(story())
+
+
+# Keys
+
+
+def test_two_prefixes_are_two_stores(etcd):
+    async def story():
+        async with (
+            EtcdStore(etcd.endpoints, prefix="/two/a/") as one,
+            EtcdStore(etcd.endpoints, prefix="/two/b/") as other,
+            EtcdStore(etcd.endpoints, prefix="") as everything,
+        ):
+            revision = await put(one, "key", b"1")
+            assert await other.get("key") is None
+            assert (await everything.get("/two/a/key")).created == revision
+            assert "/two/a/key" in [entry.key for entry in (await everything.get_prefix("")).entries]
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("prefix", "first", "end"),
+    [("a", b"/a", b"/b"), ("", b"/", b"0"), ("\x7f", b"/\x7f", b"/\x80"), ("ÿ", b"/\xc3\xbf", b"/\xc3\xc0")],
+)
+def test_a_prefix_ends_before_the_next_one(prefix, first, end):
+    assert _Space("/").range(prefix) == (first, end)
+
+
+def test_no_prefix_at_all_is_everything():
+    assert _Space("").range("") == (b"\0", b"\0")
+
+
+def test_more_than_etcd_takes_is_a_bad_value(etcd):
+    async def story():
+        async with EtcdStore(etcd.endpoints) as store:
+            with pytest.raises(ValueError, match="does not take this much: etcdserver: too many operations"):
+                await store.transact(Transaction((), tuple(Put(f"{n}", b"") for n in range(200))))
+            with pytest.raises(ValueError, match=r"does not take this much: .*too large|larger than max"):
+                await store.transact(Transaction((), (Put("a", bytes(1 << 20)), Put("b", bytes(1 << 20)))))
+
+    run(story())
+
+
+def test_compares_alone_are_as_fresh_as_a_read(etcd):
+    async def story():
+        async with EtcdStore(etcd.endpoints) as store:
+            revision = await put(store, "fresh")
+            outcome = await store.transact(Transaction((Created("fresh", revision),), ()))
+            assert outcome.succeeded
+            assert not (await store.transact(Transaction((Created("fresh", 1),), ()))).succeeded
+
+    run(story())
+
+
+def test_a_ttl_is_whole_seconds_and_not_shorter(etcd):
+    async def story():
+        async with EtcdStore(etcd.endpoints) as store:
+            assert (await store.grant(7.2)).ttl_s == 8.0
+            for ttl_s in (0.0, 1e6):
+                with pytest.raises(ValueError, match="a lease of"):
+                    await store.grant(ttl_s)
+
+    run(story())
+
+
+def test_the_address_from_which_etcd_is_reached(etcd):
+    async def story():
+        async with EtcdStore(etcd.endpoints) as store:
+            assert store.local_address().startswith("127.")
+            await store.get("key")
+            assert store.local_address().startswith("127.")
+        async with EtcdStore([("no.such.host.invalid", 1)]) as store:
+            assert store.local_address() is None
+
+    run(story())
+
+
+# Passwords
+
+
+async def refusal(endpoints, **options):
+    async with EtcdStore(endpoints, **options) as store:
+        with pytest.raises(StoreRefusedError) as raised:
+            await store.get("key")
+        watch = store.watch("key", 1)
+        with pytest.raises((StoreRefusedError, StoreUnavailableError)):
+            await anext(watch)
+        return str(raised.value)
+
+
+def test_passwords(one):
+    one.require_passwords("right")
+
+    async def story():
+        text = await refusal(one.endpoints, user="root", password="wrong")
+        assert text.endswith(":2379 refuses us; check the user and the password")
+        text = await refusal(one.endpoints)
+        assert text.endswith(":2379 refuses us; it needs a user and a password")
+        async with EtcdStore(one.endpoints, user="root", password="right") as store:
+            revision = await put(store, "key")
+            watch = store.watch("key", 1)
+            assert (await anext(watch)).revision == revision
+            lease = await store.grant(10)
+            assert await store.keep_alive(lease.id) == 10
+
+    run(story())
+
+
+def test_a_password_is_given_again_when_etcd_has_forgotten_it(one):
+    one.require_passwords("right")
+
+    async def story():
+        async with EtcdStore(one.endpoints, user="root", password="right") as store:
+            await put(store, "key")
+            token = store._connection._member.token
+            await asyncio.to_thread(one.post, one.members[0], "auth/disable", None, token)
+            await asyncio.to_thread(one.post, one.members[0], "auth/enable")
+            revision = await put(store, "key")
+            assert (await anext(store.watch("key", revision))).revision == revision
+
+    run(story())
+
+
+def test_a_password_that_nobody_asks_for_is_no_error(etcd):
+    async def story():
+        async with EtcdStore(etcd.endpoints, user="root", password="any") as store:
+            assert await store.get("key") is None
+
+    run(story())
+
+
+# Certificates
+
+
+def test_certificates(tmp_path):
+    with EtcdCluster(1, tmp_path / "etcd", with_tls=True) as cluster:
+        ours = cluster.certificates
+        strangers = Certificates(tmp_path / "strangers", ["127.0.0.1"])
+        identity = {"cert": ours.client_cert, "cert_key": ours.client_key}
+
+        async def story():
+            async with EtcdStore(cluster.endpoints, ca_cert=ours.ca_cert, **identity) as store:
+                revision = await put(store, "key")
+                assert (await anext(store.watch("key", 1))).revision == revision
+            text = await refusal(cluster.endpoints, ca_cert=strangers.ca_cert, **identity)
+            assert ": no secure connection; check the certificates: " in text
+            assert "\n" not in text
+            # Whether a server that hangs up is one that wants a certificate cannot be told.
+            for options in ({}, {"ca_cert": ours.ca_cert}):
+                async with EtcdStore(cluster.endpoints, **options) as store:
+                    with pytest.raises((StoreRefusedError, StoreUnavailableError), match="etcd at"):
+                        await store.get("key")
+
+        run(story())
+
+
+def test_what_grpc_says_on_stderr_is_not_ours(tmp_path):
+    """A failed handshake is an error of ours, and gRPC's own lines about it are for nobody."""
+    with EtcdCluster(1, tmp_path / "etcd", with_tls=True) as cluster:
+        strangers = Certificates(tmp_path / "strangers", ["127.0.0.1"])
+        program = f"""if True:
+            import asyncio, os
+            from holdfast.coordination.etcd import EtcdStore
+            async def story():
+                async with EtcdStore({cluster.endpoints}, ca_cert={strangers.ca_cert!r}) as store:
+                    await store.get("key")
+            try:
+                asyncio.run(story())
+            except Exception as error:
+                print(type(error).__name__, "GRPC_VERBOSITY" in os.environ)
+        """
+        command = [sys.executable, "-W", "error", "-c", program]
+        environment = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=LONG_S, check=False, env=environment)
+        assert (ran.stdout, ran.stderr) == ("StoreRefusedError False\n", "")
+
+
+# A thread of its own
+
+
+def test_it_works_in_a_loop_thread(etcd):
+    with LoopThread() as loop_thread, BlockingStore(EtcdStore(etcd.endpoints), loop_thread) as blocking:
+        store = SharedStore(blocking, "thread/")
+        assert [store.add("count", 1) for _ in range(3)] == [1, 2, 3]
+        waiting = threading.Thread(target=lambda: store.set("answer", store.get("question")))
+        waiting.start()
+        store.set("question", b"value")
+        assert store.get("answer") == b"value"
+        waiting.join()
+        assert blocking.local_address().startswith("127.")
+
+
+# What it is made from
+
+
+def test_without_the_package_there_is_one_clear_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "aetcd", None)
+    with pytest.raises(InputError) as raised:
+        EtcdStore([("127.0.0.1", 2379)])
+    assert str(raised.value) == "--rdzv-backend etcd: needs the package aetcd; pip install 'holdfast[etcd]'"
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "options", "text"),
+    [
+        ([], {}, "no endpoint"),
+        ([("h", 1)], {"cert": "/dev/null"}, "given together"),
+        ([("h", 1)], {"ca_cert": "/no/such/file"}, r"'/no/such/file' cannot be read: No such file"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused_at_once(endpoints, options, text):
+    with pytest.raises(InputError, match=text):
+        EtcdStore(endpoints, **options)
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "expected"),
+    [
+        (
+            "UNAVAILABLE",
+            "failed to connect to all addresses; last error: UNKNOWN: refused\nhere",
+            StoreUnavailableError,
+        ),
+        ("PERMISSION_DENIED", "something", StoreRefusedError),
+        ("NOT_FOUND", "etcdserver: requested lease not found", LeaseLostError),
+        ("UNKNOWN", "raft proposal dropped", StoreUnavailableError),
+    ],
+)
+def test_errors_are_ours(code, details, expected):
+    error = _as_ours(code, details, "host:1")
+    assert type(error) is expected
+    assert "\n" not in str(error)

@@ -1,0 +1,194 @@
+"""What of the key space clients do not see: its clock, its bounds, and what is shared."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from holdfast.coordination.errors import CompactedError, LeaseLostError
+from holdfast.coordination.keyspace import EXPIRIES_SPARE, TTL_MAX_S, TTL_MIN_S, KeySpace
+from holdfast.coordination.model import Delete, Put, Transaction
+
+
+def put(keyspace, key, value=b"", lease=0):
+    return keyspace.transact(Transaction((), (Put(key, value, lease),))).revision
+
+
+# Time
+
+
+def test_time_is_what_it_is_told():
+    keyspace = KeySpace()
+    lease = keyspace.grant(10, now=100)
+    put(keyspace, "key", lease=lease.id)
+    assert keyspace.next_expiry() == 110
+    assert keyspace.expire(109.9) == 110
+    assert keyspace.get("key")
+    assert keyspace.keep_alive(lease.id, now=105) == 10
+    assert keyspace.expire(110) == 115
+    assert keyspace.get("key")
+    assert keyspace.expire(115) is None
+    assert keyspace.get("key") is None
+    assert keyspace.next_expiry() is None
+
+
+def test_a_lease_whose_time_is_over_cannot_be_kept_alive_even_if_nobody_has_looked():
+    keyspace = KeySpace()
+    lease = keyspace.grant(10, now=0)
+    with pytest.raises(LeaseLostError):
+        keyspace.keep_alive(lease.id, now=10)
+
+
+def test_a_lease_that_was_shortened_ends_sooner_unless_it_is_kept_alive():
+    keyspace = KeySpace()
+    first, second = keyspace.grant(10, now=0), keyspace.grant(10, now=0)
+    put(keyspace, "first", lease=first.id)
+    put(keyspace, "second", lease=second.id)
+    for lease in (first, second):
+        keyspace.shorten(lease.id, 1)
+        keyspace.shorten(lease.id, 5)  # never longer
+    keyspace.shorten(77, 1)
+    assert keyspace.next_expiry() == 1
+    keyspace.keep_alive(second.id, now=0.5)
+    keyspace.expire(1)
+    assert [entry.key for entry in keyspace.get_prefix("").entries] == ["second"]
+    assert keyspace.has_lease(second.id)
+    assert not keyspace.has_lease(first.id)
+    keyspace.expire(10.4)
+    assert keyspace.get("second")
+    keyspace.expire(10.5)
+    assert keyspace.get("second") is None
+
+
+@pytest.mark.parametrize("ttl_s", [0, -1, TTL_MIN_S / 2, TTL_MAX_S * 2, float("nan"), float("inf")])
+def test_a_lease_has_a_length_that_makes_sense(ttl_s):
+    with pytest.raises(ValueError, match="a lease of"):
+        KeySpace().grant(ttl_s, now=0)
+
+
+def test_leases_that_came_and_went_leave_nothing_behind():
+    keyspace = KeySpace()
+    kept = keyspace.grant(3600, now=0)
+    for now in range(10 * EXPIRIES_SPARE):
+        keyspace.revoke(keyspace.grant(3600, now=now / 1000).id)
+        keyspace.shorten(kept.id, now / 1000 + 0.25)
+        keyspace.keep_alive(kept.id, now=now / 1000)
+    assert len(keyspace._expiries) <= 2 * EXPIRIES_SPARE
+    assert keyspace.expire(10) > 10
+    assert keyspace.has_lease(kept.id)
+    assert keyspace.expire(4000) is None
+    assert not keyspace.has_lease(kept.id)
+
+
+# History
+
+
+def watched(keyspace, prefix, from_revision):
+    seen = []
+    end = keyspace.watch(prefix, from_revision, seen.append)
+    end()
+    return [changes.revision for changes in seen]
+
+
+def test_so_many_revisions_are_remembered():
+    keyspace = KeySpace(history_max_revisions=3)
+    assert [put(keyspace, "key") for _ in range(3)] == [2, 3, 4]
+    assert watched(keyspace, "key", 1) == [2, 3, 4]
+    put(keyspace, "key")
+    assert watched(keyspace, "key", 3) == [3, 4, 5]
+    assert watched(keyspace, "key", 5) == [5]
+    assert watched(keyspace, "key", 6) == []
+    with pytest.raises(CompactedError, match="before revision 3"):
+        keyspace.watch("key", 2, print)
+
+
+def test_so_many_bytes_are_remembered():
+    keyspace = KeySpace(history_max_bytes=1000)
+    for _ in range(5):
+        put(keyspace, "k", bytes(399))
+    assert watched(keyspace, "k", 5) == [5, 6]
+    with pytest.raises(CompactedError):
+        keyspace.watch("k", 4, print)
+    put(keyspace, "k", bytes(2000))  # more than all that may be remembered
+    assert watched(keyspace, "k", 8) == []
+    with pytest.raises(CompactedError):
+        keyspace.watch("k", 7, print)
+    assert len(keyspace.get("k").value) == 2000
+
+
+def test_what_is_forgotten_on_request_is_forgotten():
+    keyspace = KeySpace()
+    put(keyspace, "key")
+    keyspace.compact()
+    with pytest.raises(CompactedError):
+        keyspace.watch("key", 2, print)
+    assert watched(keyspace, "key", 3) == []
+    put(keyspace, "key")
+    assert watched(keyspace, "key", 3) == [3]
+
+
+# Prefixes and watches
+
+
+def test_the_greatest_characters_are_under_their_prefix():
+    keyspace = KeySpace()
+    last = chr(sys.maxunicode)
+    for key in ("a", "a" + last, "a" + last + last, "b", last, last + "a"):
+        put(keyspace, key)
+
+    def keys(prefix):
+        return [entry.key for entry in keyspace.get_prefix(prefix).entries]
+
+    assert keys("a") == ["a", "a" + last, "a" + last + last]
+    assert keys("a" + last) == ["a" + last, "a" + last + last]
+    assert keys(last) == [last, last + "a"]
+    assert len(keys("")) == 6
+
+
+def test_all_watches_of_a_prefix_get_the_same_object():
+    keyspace = KeySpace()
+    one, other, narrow = [], [], []
+    keyspace.watch("a", 1, one.append)
+    keyspace.watch("a", 1, other.append)
+    keyspace.watch("a/b", 1, narrow.append)
+    keyspace.transact(Transaction((), (Put("a", b""), Put("a/b", b""), Put("c", b""))))
+    assert one[0] is other[0]
+    assert [change.key for change in one[0].changes] == ["a", "a/b"]
+    assert [change.key for change in narrow[0].changes] == ["a/b"]
+
+
+def test_a_watch_that_has_ended_costs_nothing():
+    keyspace = KeySpace()
+    ends = [keyspace.watch(prefix, 1, print) for prefix in ("a", "a", "bc")]
+    for end in (*ends, *ends):
+        end()
+    assert (keyspace._watches, keyspace._lengths) == ({}, {})
+    put(keyspace, "a")
+
+
+def test_a_watch_may_end_others_while_it_is_told():
+    keyspace = KeySpace()
+    ends = []
+    told = []
+
+    def deliver(changes):
+        told.append(changes.revision)
+        for end in ends:
+            end()
+
+    ends.extend(keyspace.watch("key", 1, deliver) for _ in range(2))
+    put(keyspace, "key")
+    put(keyspace, "key")
+    assert set(told) == {2}
+
+
+def test_a_key_that_is_deleted_leaves_its_lease():
+    keyspace = KeySpace()
+    lease = keyspace.grant(10, now=0)
+    put(keyspace, "key", lease=lease.id)
+    keyspace.transact(Transaction((), (Delete("key"),)))
+    put(keyspace, "key")
+    revision = keyspace.revision
+    keyspace.expire(10)
+    assert keyspace.revision == revision

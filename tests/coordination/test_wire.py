@@ -1,0 +1,143 @@
+"""Frames and messages."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.coordination.handshake import NONCE_BYTES, PROOF_BYTES, Greeting, Proof
+from holdfast.coordination.model import (
+    Change,
+    Changes,
+    Created,
+    Delete,
+    DeletePrefix,
+    Entry,
+    Modified,
+    Put,
+    Transaction,
+)
+from holdfast.coordination.wire import (
+    HEADER,
+    Changed,
+    Failed,
+    Found,
+    Frames,
+    Get,
+    Goodbye,
+    ProtocolError,
+    Reason,
+    Transact,
+    Unwatch,
+    WatchFrom,
+    decode_answer,
+    decode_greeting,
+    decode_proof,
+    decode_request,
+    encode,
+    frame,
+)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Get("key"),
+        WatchFrom("prefix", 7),
+        Unwatch(),
+        Goodbye(),
+        Transact(
+            Transaction((Created("a", 1), Modified("b", 2)), (Put("a", b"\0", 3), Delete("b")), (DeletePrefix("c"),))
+        ),
+    ],
+    ids=lambda request: type(request).__name__,
+)
+def test_a_request_is_read_as_it_was_written(request_):
+    assert decode_request(encode(request_)) == request_
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Found(None),
+        Found(Entry("key", b"value", 1, 2, 3)),
+        Changed(Changes(4, (Change("a", Entry("a", b"", 4, 4)), Change("b")))),
+        Failed(Reason.COMPACTED, "why"),
+    ],
+    ids=lambda answer: type(answer).__name__,
+)
+def test_an_answer_is_read_as_it_was_written(answer):
+    assert decode_answer(encode(answer)) == answer
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xc1",
+        b"\x91",
+        encode("get"),
+        encode(["get"]),
+        encode(["get", 1]),
+        encode(["eval", "1"]),
+        encode({"get": "key"}),
+        encode(["transact", [[["c", "k", "one"]], [], []]]),
+        b"\x91" * 100_000,
+    ],
+)
+@pytest.mark.parametrize("decode", [decode_request, decode_answer, decode_proof, decode_greeting])
+def test_what_cannot_be_read_is_the_peers_fault(decode, body):
+    with pytest.raises(ProtocolError, match="cannot be read"):
+        decode(body)
+
+
+def test_nonces_and_proofs_have_one_length():
+    nonce, mac = bytes(NONCE_BYTES), bytes(PROOF_BYTES)
+    assert decode_greeting(encode(Greeting(1, nonce))) == Greeting(1, nonce)
+    assert decode_proof(encode(Proof(1, nonce, mac))) == Proof(1, nonce, mac)
+    for bad in (b"", nonce[1:], nonce + b"\0"):
+        with pytest.raises(ProtocolError):
+            decode_greeting(encode(Greeting(1, bad)))
+        with pytest.raises(ProtocolError):
+            decode_proof(encode(Proof(1, bad, mac)))
+        with pytest.raises(ProtocolError):
+            decode_proof(encode(Proof(1, nonce, bad)))
+
+
+def test_a_greeting_of_a_later_version_can_be_read():
+    later = encode(["holdfast", 2, bytes(NONCE_BYTES), {"more": "to say"}])
+    assert decode_greeting(later).version == 2
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, (1 << 32) - 1), st.binary(max_size=100)), max_size=10),
+    st.lists(st.integers(1, 50), min_size=1),
+)
+def test_frames_come_out_whole_however_they_are_cut(sent, cuts):
+    data = b"".join(frame(channel, body) for channel, body in sent)
+    frames = Frames(100)
+    received = []
+    turn = 0
+    while data:
+        cut = cuts[turn % len(cuts)]
+        turn += 1
+        frames.feed(data[:cut])
+        data = data[cut:]
+        while (taken := frames.take()) is not None:
+            received.append((taken[0], bytes(taken[1])))
+    assert received == sent
+
+
+def test_frames_that_are_not_taken_at_once_are_kept():
+    frames = Frames(100)
+    frames.feed(frame(1, b"one") + frame(2, b"two")[:5])
+    frames.feed(frame(2, b"two")[5:] + frame(3, b"three"))
+    assert [frames.take() for _ in range(4)] == [(1, b"one"), (2, b"two"), (3, b"three"), None]
+
+
+def test_a_frame_that_is_too_long_is_known_by_its_header():
+    frames = Frames(100)
+    frames.feed(HEADER.pack(101, 1))
+    with pytest.raises(ProtocolError, match="101 bytes, more than 100"):
+        frames.take()

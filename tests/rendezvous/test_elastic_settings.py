@@ -1,0 +1,95 @@
+"""What ``--rdzv-conf`` means, and what is said when it means nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import InputError
+from holdfast.rendezvous import RendezvousParameters
+from holdfast.rendezvous.elastic_settings import ElasticSettings
+from holdfast.rendezvous.records import NO_RANK
+
+
+def settings(endpoint="localhost", backend="c10d", nodes=(2, 4), environ=None, **config):
+    return ElasticSettings(RendezvousParameters(backend, endpoint, "run", *nodes, **config), environ or {})
+
+
+def test_defaults():
+    made = settings()
+    assert (made.limits.min_nodes, made.limits.max_nodes) == (2, 4)
+    assert (made.ttl_s, made.keep_alive_s, made.close_timeout_s) == (3.0, 1.0, 30.0)
+    assert (made.limits.join_timeout_s, made.limits.last_call_s, made.limits.recall_s) == (600.0, 5.0, 0.0)
+    assert made.place.name == "the store at localhost:29400"
+    assert not made.place.may_return
+
+
+def test_etcd_has_more_patience_for_an_election():
+    made = settings("etcd0,etcd1:2,http://[fd00::1]:3", "etcd")
+    assert made.ttl_s == 5.0
+    assert made.place.name == "etcd at etcd0:2379, etcd1:2, [fd00::1]:3"
+    assert made.place.may_return
+
+
+def test_what_is_given():
+    made = settings(
+        join_timeout="7",
+        last_call_timeout="0.5",
+        close_timeout="2",
+        keep_alive_interval="2",
+        keep_alive_max_attempt="4",
+    )
+    assert (made.ttl_s, made.close_timeout_s) == (8.0, 2.0)
+    assert (made.limits.join_timeout_s, made.limits.last_call_s, made.limits.recall_s) == (7.0, 0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("config", "environ", "rank"),
+    [
+        ({}, {}, NO_RANK),
+        ({"rank": 3}, {"SLURM_PROCID": "1"}, 3),
+        ({}, {"SLURM_PROCID": "1"}, 1),
+        ({}, {"SLURM_PROCID": "4"}, NO_RANK),
+        ({}, {"SLURM_PROCID": "x"}, NO_RANK),
+        ({"rank": 4}, {}, NO_RANK),
+        ({"rank": "0"}, {}, 0),
+    ],
+)
+def test_the_rank_that_is_asked_for(config, environ, rank):
+    assert settings(environ=environ, **config).rank == rank
+
+
+def test_another_machine_needs_a_token():
+    with pytest.raises(InputError, match=r"--rdzv-endpoint node7:29400: .* set HOLDFAST_TOKEN"):
+        settings("node7")
+    assert settings("node7", environ={"HOLDFAST_TOKEN": "secret"}).place.name == "the store at node7:29400"
+    assert settings("node7", token="secret").place.name == "the store at node7:29400"
+
+
+def test_an_unknown_setting_is_named(caplog):
+    settings(joint_timeout="7")
+    assert "--rdzv-conf joint_timeout: the backend c10d has no such setting" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"endpoint": ""}, "--rdzv-backend c10d: --rdzv-endpoint HOST:PORT is needed"),
+        ({"endpoint": "", "backend": "etcd"}, "--rdzv-backend etcd: --rdzv-endpoint HOST:PORT is needed"),
+        ({"endpoint": "ftp://a", "backend": "etcd"}, "--rdzv-endpoint 'ftp://a': write HOST:PORT"),
+        ({"endpoint": "a,,b", "backend": "etcd"}, "--rdzv-endpoint ''"),
+        ({"endpoint": "localhost:0"}, "several nodes have to agree on a port"),
+        ({"store_type": "file"}, "--rdzv-conf store_type=file: only tcp is there"),
+        ({"join_timeout": "soon"}, "--rdzv-conf join_timeout=soon: a number of seconds is needed"),
+        ({"join_timeout": "0"}, "--rdzv-conf join_timeout=0"),
+        ({"keep_alive_interval": "nan"}, "--rdzv-conf keep_alive_interval=nan"),
+        ({"keep_alive_max_attempt": "1"}, "--rdzv-conf keep_alive_max_attempt=1: 2 is the least"),
+        ({"keep_alive_max_attempt": "x"}, "--rdzv-conf keep_alive_max_attempt=x: a whole number"),
+        ({"is_host": "perhaps"}, "--rdzv-conf is_host=perhaps"),
+        ({"ca_cert": "ca.pem"}, "TLS needs all three"),
+        ({"token": " "}, "token"),
+        ({"token_file": "/nowhere/token"}, "/nowhere/token"),
+    ],
+)
+def test_bad_input_is_named(options, message):
+    with pytest.raises(InputError, match=message):
+        settings(**options)
