@@ -55,7 +55,7 @@ class Fault(NamedTuple):
 
 
 def measure(workplace: Workplace) -> list[Measurement]:
-    rounds = 1 if workplace.quick else 5
+    rounds = 1 if workplace.quick else 3
     return [
         Measurement(
             f"{fault.what} ({NEVER_S:.0f}: never)",

@@ -1,6 +1,6 @@
-"""A large world: thousands of nodes meet, one fails, one is lost, all succeed. What it costs must grow with their number.
+"""A large world: thousands of nodes meet, one fails, one is lost, all succeed. Its cost must grow with their number.
 
-    python tests/support/simulated_crowd.py --nodes 10000 --seed 7
+python tests/support/simulated_crowd.py --nodes 10000 --seed 7
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ARRIVAL_S = 2.0
 
 
 class Crowd(World):
-    """Nodes that all start at about the same time. `phases` has a name, messages, and seconds of this machine for each."""
+    """Nodes that start at about the same time. `phases` are names, messages, virtual and real seconds."""
 
     def __init__(self, nodes, seed):
         settings = Settings(min_nodes=nodes - 1, max_nodes=nodes, max_restarts=1)

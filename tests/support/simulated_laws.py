@@ -80,7 +80,7 @@ class Laws:
 
     def _keeps_order(self, made, last):
         """Without ranks that were asked for, those who stay come first and in their old order."""
-        if last is None or self.settings.max_nodes > 100:  # noqa: PLR2004 - for large worlds it takes too long
+        if last is None or self.settings.max_nodes > 100:
             return
         old = [member.node for member in last.members]
         new = [member.node for member in made.members]

@@ -109,7 +109,9 @@ class Line:
         if self._is_current(connection):
             self._carry(connection, lane, direction, act, arguments)
         elif direction == "up" and self._world.chance(0.5):
-            self._clock.after(self._world.random.uniform(0.0, self._world.echo_s), self._store.arrive, lambda: act(*arguments))
+            self._clock.after(
+                self._world.random.uniform(0.0, self._world.echo_s), self._store.arrive, lambda: act(*arguments)
+            )
 
     def _carry(self, connection, lane, direction, act, arguments):
         lane = (direction, "kv" if self._store.flavour == "embedded" else lane)

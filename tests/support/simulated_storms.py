@@ -15,7 +15,7 @@ from simulated_laws import LawBrokenError, Laws
 from simulated_world import World
 
 from holdfast.rendezvous.decide import Settings
-from holdfast.rendezvous.records import EndKind
+from holdfast.rendezvous.records import End, EndKind
 
 FAULTS_S = 60.0
 """How long things go wrong."""
@@ -30,9 +30,7 @@ CALM_S = 210.0
 class Mix:
     """A kind of weather: which faults there are and how many, as weights."""
 
-    def __init__(
-        self, faults=(0, 0), late=0.0, etcd=0.5, work_s=(5.0, 30.0), latency_s=0.005, echo_s=2.0, **weights
-    ):
+    def __init__(self, faults=(0, 0), late=0.0, etcd=0.5, work_s=(5.0, 30.0), latency_s=0.005, echo_s=2.0, **weights):
         self.faults = faults
         self.late = late
         self.etcd = etcd
@@ -54,6 +52,7 @@ MIXES = {
     "endings": Mix(faults=(2, 8), etcd=0.7, work_s=(0.1, 12.0), cut_one=2, outage=2, pause=1, crash=1, reset=1),
     "slow": Mix(faults=(1, 6), latency_s=0.8, cut_one=1, crash=1, fail=1, pause=1, restart=1),
     "echoes": Mix(faults=(10, 30), work_s=(20.0, 60.0), echo_s=10.0, cut_up=3, outage=1, fail=6, crash=1, restart=1),
+    "closing": Mix(faults=(2, 6), close=2, cut_one=2, pause=1, fail=1, crash=1, outage=1),
     "gone": Mix(faults=(1, 4), etcd=0.0, lose_store=1, cut_one=1, pause=1, fail=1),
     "storm": Mix(
         faults=(5, 25),
@@ -103,6 +102,7 @@ class Storm(World):
         self.echo_s = mix.echo_s
         self.is_calm = False
         self.is_settled = False
+        self.is_closed = False
         self.settles = self.chance(0.5)
 
     def weather(self):
@@ -130,9 +130,9 @@ class Storm(World):
 
     def start_if_over(self, host):
         agent = self.agents.get(host)
-        if agent is None or (agent.is_over and (agent.left is None or agent.left.end is None)):
-            if not self.store.is_gone:
-                self.start(host)
+        knows_no_end = agent is None or (agent.is_over and (agent.left is None or agent.left.end is None))
+        if knows_no_end and not self.store.is_gone:
+            self.start(host)
 
     def on_run(self, agent, generation):
         low_s, high_s = (1.0, 30.0) if self.is_calm else self.mix.work_s
@@ -217,6 +217,13 @@ class Storm(World):
             self.cut(host)
             self.clock.after(self._a_while(), self.heal, host)
 
+    def close(self):
+        agent = self._somebody()
+        if agent is not None and not agent.is_paused:
+            self.is_closed = True
+            self.tell(agent.name, "closes the job")
+            agent.close(End(EndKind.CLOSED, f"{agent.name} cannot go on"))
+
     def pause_store(self):
         self.tell("store", "stands still")
         self.store.pause()
@@ -267,7 +274,7 @@ class Storm(World):
         without = [agent.name for agent in self.agents.values() if agent.left is None or agent.left.end is None]
         if without:
             raise LawBrokenError(f"the job is over ({self.laws.end}), but {without} left without its end")
-        if self.laws.end.kind is EndKind.CLOSED:
+        if self.laws.end.kind is EndKind.CLOSED and not self.is_closed:
             raise LawBrokenError("nobody closed the job")
 
 

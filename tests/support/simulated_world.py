@@ -1,4 +1,4 @@
-"""A world of agents and a store on virtual time: nothing in it is random unless its one random number generator says so.
+"""A world of agents and a store on virtual time; all that is random in it comes from one generator.
 
 A world alone is calm: messages take no time, workers start and stop at once. Transcripts are written in it as it is.
 `simulated_storms` gives it weather, and `simulated_laws` looks at all that happens in it.
@@ -51,7 +51,7 @@ class World:
 
     def way(self, host):
         if host not in self._ways:
-            self._ways[host] = Way(lambda: self.latency_s())
+            self._ways[host] = Way(lambda: self.latency_s())  # noqa: PLW0108 - it may be given later
         return self._ways[host]
 
     def start(self, host):

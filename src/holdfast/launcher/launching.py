@@ -78,7 +78,7 @@ def _launch(
     args: Sequence[Any],
     health_check_server: HealthCheckServer | None,
 ) -> dict[int, Any]:
-    rdzv_handler = _make_rendezvous(config, run_id)
+    rdzv_handler = _make_rendezvous(config, run_id, entrypoint)
     leave_for_good = True
     try:
         agent = _make_agent(config, rdzv_handler, entrypoint, args, health_check_server)
@@ -110,10 +110,21 @@ def _raise_if_failed(result: RunResult, name: str) -> None:
         raise ChildFailedError(name, result.failures)
 
 
-def _make_rendezvous(config: LaunchConfig, run_id: str) -> RendezvousHandler:
+def _make_rendezvous(
+    config: LaunchConfig, run_id: str, entrypoint: Callable[..., Any] | str | None
+) -> RendezvousHandler:
     from holdfast.rendezvous.parameters import RendezvousParameters  # noqa: PLC0415 - late, as all that a job is made of
     from holdfast.rendezvous.registry import rendezvous_handler_registry  # noqa: PLC0415 - likewise
 
+    if (
+        config.rdzv_backend == "etcd"
+        and config.rdzv_endpoint
+        and config.start_method == "fork"
+        and callable(entrypoint)
+    ):
+        from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+
+        raise InputError("--start-method fork: a process that talks to etcd cannot be forked; use spawn or forkserver")
     return rendezvous_handler_registry.create_handler(
         RendezvousParameters(
             backend=config.rdzv_backend,

@@ -224,12 +224,7 @@ class ElasticRendezvous(RendezvousHandler):
     def _reason_for_leaving(self, left: Leave) -> Exception:
         end = left.end
         if end is None:
-            if self._is_store_gone():
-                return RendezvousConnectionError(
-                    f"{self._place.name} is gone with the node that served it, and the job with it; a job that meets "
-                    "in etcd (--rdzv-backend etcd) survives the loss of any node"
-                )
-            return RendezvousTimeoutError(f"{left.reason} (run {self._run_id!r}, {self._place.name})")
+            return self._reason_without_end(left)
         if end.kind is EndKind.SUCCEEDED and self._has_taken_part():
             return RendezvousGracefulExitError(end.reason)
         if not self._has_taken_part():
@@ -240,6 +235,19 @@ class ElasticRendezvous(RendezvousHandler):
             return JobFailedError(end.reason, end.failure)
         return RendezvousClosedError(end.reason)
 
+    def _reason_without_end(self, left: Leave) -> Exception:
+        assert self._member is not None
+        me = self._member.membership.me
+        hint = "" if self._place.may_return else "; a job that meets in etcd (--rdzv-backend etcd) survives that"
+        if me.store_is_gone:
+            return RendezvousConnectionError(
+                f"{self._place.name} is gone with the node that served it, and the job with it{hint}"
+            )
+        if me.cut_off_since is not None:
+            patience_s = self._settings.limits.join_timeout_s
+            return RendezvousConnectionError(f"{self._place.name} could not be reached for {patience_s:g} s{hint}")
+        return RendezvousTimeoutError(f"{left.reason} (run {self._run_id!r}, {self._place.name})")
+
     def _explained(self, error: Exception) -> Exception:
         if isinstance(error, StoreRefusedError):
             return RendezvousConnectionError(str(error))
@@ -249,9 +257,6 @@ class ElasticRendezvous(RendezvousHandler):
 
     def _has_taken_part(self) -> bool:
         return self._member is not None and self._member.membership.has_joined
-
-    def _is_store_gone(self) -> bool:
-        return self._member is not None and self._member.membership.me.store_is_gone
 
     def _missing(self) -> list[str]:
         """Who of the generation is not done, as far as the store can be asked."""

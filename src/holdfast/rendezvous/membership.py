@@ -260,7 +260,7 @@ class Membership:
                 effects.append(Grant(self._ttl_s))
                 return None
             action = Propose(registration(self.me, self._keys), "join", publishes=self.me.offer)
-        # What we changed ourselves, or what made us fail, is on its way to us. To ask again before it is here is no use.
+        # What we changed ourselves, or what made us fail, is on its way to us: no use in asking before it is here.
         if view.revision < self._own_change or self._refused == (action.transaction, view.revision):
             return None
         self._is_writing = True

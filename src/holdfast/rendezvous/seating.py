@@ -15,21 +15,28 @@ def seat(previous: Iterable[str], nodes: Mapping[str, Node], ages: Mapping[str, 
     """The members of the next generation by rank, at most `max_nodes`; who finds no place is a spare.
 
     Those of `previous`, in the order of their ranks, come before the others, who come by age: the revision that created
-    them. A node that asks for a rank gets it, unless one before it asks for the same or there are too few nodes for it;
-    among themselves, those that ask always stand in the order of what they ask for.
+    them. A node that asks for a rank gets it, unless there are too few nodes for it or another one asks for the same
+    and sat nearer to it before, or is older; among themselves, those that ask stand in the order of what they ask for.
+    So, with nobody coming or going, all keep their ranks.
     """
-    survivors = [node for node in previous if node in nodes]
+    before = {node: rank for rank, node in enumerate(previous)}
+    survivors = [node for node in before if node in nodes]
     newcomers = sorted(nodes.keys() - set(survivors), key=lambda node: (ages[node], node))
     chosen = (survivors + newcomers)[:max_nodes]
-    first_to_ask: dict[int, str] = {}
+    given: dict[int, str] = {}
     for node in chosen:
-        if nodes[node].rank >= 0:
-            first_to_ask.setdefault(nodes[node].rank, node)
-    asking = deque(sorted(first_to_ask.items()))
-    given = set(first_to_ask.values())
-    others = deque(node for node in chosen if node not in given)
+        rank = nodes[node].rank
+        if rank >= 0 and (rank not in given or _distance(before, node, rank) < _distance(before, given[rank], rank)):
+            given[rank] = node
+    asking = deque(sorted(given.items()))
+    askers = set(given.values())
+    others = deque(node for node in chosen if node not in askers)
     seats: list[str] = []
     while asking or others:
         is_due = bool(asking) and (asking[0][0] <= len(seats) or not others)
         seats.append(asking.popleft()[1] if is_due else others.popleft())
     return seats
+
+
+def _distance(before: Mapping[str, int], node: str, rank: int) -> float:
+    return abs(before[node] - rank) if node in before else float("inf")

@@ -1,0 +1,73 @@
+"""What nodes write for each other can be read again, and what others wrote is refused in one line."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.coordination.model import Entry
+from holdfast.rendezvous.errors import RendezvousStateError
+from holdfast.rendezvous.records import Broken, End, Failure, Generation, Keys, Member, Node, decode, encode
+
+TEXT = st.text(max_size=20)
+COUNT = st.integers(0, 2**40)
+KINDS = (Node, Generation, Broken, End)
+
+
+def entry(value):
+    return Entry("runs/job/group/shared/x", value, 1, 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data())
+def test_every_record_comes_back_as_it_was_written(kind, data):
+    st.register_type_strategy(Member, st.builds(Member, TEXT, TEXT, TEXT, TEXT, COUNT))
+    st.register_type_strategy(str, TEXT)
+    st.register_type_strategy(int, COUNT)
+    st.register_type_strategy(float, st.floats(0, 2**40))
+    record = data.draw(st.from_type(kind))
+    assert decode(entry(encode(record)), kind) == record
+
+
+@pytest.mark.parametrize("value", [b"", b"no json", b"[1, 2]", b'{"number": "one"}', b"\xff\x00"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_record_is_an_error_that_names_the_key(kind, value):
+    with pytest.raises(RendezvousStateError, match=r"^runs/job/group/shared/x in the store .* run id\?$"):
+        decode(entry(value), kind)
+
+
+def test_a_record_of_a_newer_version_with_more_fields_is_read():
+    node = Node("h", "1.2.3.4", 29500, "worker", 8)
+    assert decode(entry(encode(node)[:-1] + b',"colour":"blue"}'), Node) == node
+
+
+def test_a_rank_is_the_place_among_the_members():
+    members = tuple(Member(name, name, name, "worker", 8) for name in ("a.1", "b.1"))
+    generation = Generation(3, members, "a", 29500, 0, 1)
+    assert [generation.rank_of(node) for node in ("a.1", "b.1", "c.1", "")] == [0, 1, None, None]
+
+
+@given(TEXT, TEXT)
+def test_runs_of_different_names_share_no_keys(one, other):
+    keys, others = Keys(one), Keys(other)
+    if one != other:
+        for key in (keys.group, keys.values):
+            assert not key.startswith((others.group, others.values))
+
+
+def test_all_that_everybody_watches_is_shared_and_all_of_it_is_the_groups():
+    keys = Keys("job/1")
+    for key in (keys.leader, keys.generation, keys.broken, keys.end):
+        assert key.startswith(keys.shared)
+    for key in (keys.shared, keys.node("a.1"), keys.done_by(1, "a.1")):
+        assert key.startswith(keys.group)
+    assert not keys.node("a.1").startswith(keys.shared)
+    assert not keys.values_of(1).startswith(keys.group)
+    assert not keys.values_of(11).startswith(keys.values_of(1))
+
+
+def test_a_failure_travels_with_the_end():
+    failure = Failure("a.1", "a", 3, 3, 77, 1, "exit code 1", 12.5, traceback="Traceback ...")
+    end = End("failed", "rank 3 failed", failure)
+    assert decode(entry(encode(end)), End).failure == failure

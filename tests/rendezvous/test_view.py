@@ -1,0 +1,88 @@
+"""A view that is told of every change is the same as one that reads everything anew."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from simulated_agent import offer
+
+from holdfast.coordination.keyspace import KeySpace
+from holdfast.coordination.model import Delete, DeletePrefix, Put, Transaction
+from holdfast.rendezvous.records import Broken, End, Generation, Keys, Member, encode
+from holdfast.rendezvous.view import View
+
+KEYS = Keys("job")
+NODES = st.sampled_from(["a.1", "b.1", "c.1", "c.2"])
+
+
+def generation(number, nodes):
+    members = tuple(Member(node, node, node, "worker", 8) for node in nodes)
+    return Generation(number, members, "a", 29500, 0, 3)
+
+
+OPERATIONS = st.one_of(
+    st.builds(
+        lambda node, stopped: Put(KEYS.node(node), encode(replace(offer(node, 1), stopped=stopped))),
+        NODES,
+        st.integers(0, 4),
+    ),
+    st.builds(lambda node: Delete(KEYS.node(node)), NODES),
+    st.builds(lambda node: Put(KEYS.done_by(1, node), b""), NODES),
+    st.just(DeletePrefix(KEYS.done)),
+    st.builds(lambda node: Put(KEYS.leader, node.encode()), NODES),
+    st.just(Delete(KEYS.leader)),
+    st.builds(
+        lambda number, nodes: Put(KEYS.generation, encode(generation(number, nodes))),
+        st.integers(1, 4),
+        st.lists(NODES, unique=True),
+    ),
+    st.just(Delete(KEYS.generation)),
+    st.just(Put(KEYS.broken, encode(Broken(1, "lost", "lost a")))),
+    st.just(Delete(KEYS.broken)),
+    st.just(Put(KEYS.end, encode(End("succeeded", "well")))),
+)
+
+
+def transactions():
+    """Several operations at once, none of which names what another names."""
+    names = lambda operation: operation.prefix if isinstance(operation, DeletePrefix) else operation.key.split("/1/")[0]  # noqa: E731
+    return st.lists(st.lists(OPERATIONS, max_size=4, unique_by=lambda o: names(o).rstrip("/")), max_size=12)
+
+
+def contents(view):
+    """All that a view knows, without the order in which it learned it."""
+    return {name: value for name, value in vars(view).items() if name not in ("revision", "_keys")}
+
+
+@given(transactions(), st.booleans())
+def test_changes_lead_to_what_a_reader_finds(all_operations, is_whole):
+    keyspace = KeySpace()
+    prefix = KEYS.group if is_whole else KEYS.shared
+    view = View.read(KEYS, keyspace.get_prefix(prefix), is_whole=is_whole)
+    keyspace.watch(prefix, keyspace.revision + 1, view.apply)
+    for operations in all_operations:
+        keyspace.transact(Transaction((), tuple(operations)))
+    assert contents(view) == contents(View.read(KEYS, keyspace.get_prefix(prefix), is_whole=is_whole))
+
+
+@given(transactions())
+def test_who_is_where_follows_from_who_is_there_and_who_is_done(all_operations):
+    keyspace = KeySpace()
+    for operations in all_operations:
+        keyspace.transact(Transaction((), tuple(operations)))
+    view = View.read(KEYS, keyspace.get_prefix(KEYS.group), is_whole=True)
+    members = [member.node for member in view.generation.members] if view.generation else []
+    number = view.generation.number if view.generation else 0
+    assert set(view.unfinished) == set(members) - view.done
+    assert set(view.lost) == set(members) - view.done - view.nodes.keys()
+    assert set(view.stopping) == {node for node in members if node in view.nodes and view.nodes[node].stopped < number}
+    assert set(view.newcomers) == view.nodes.keys() - set(members)
+
+
+def test_a_view_of_what_is_shared_knows_no_nodes():
+    keyspace = KeySpace()
+    keyspace.transact(Transaction((), (Put(KEYS.node("a.1"), encode(offer("a", 1))), Put(KEYS.leader, b"a.1"))))
+    view = View.read(KEYS, keyspace.get_prefix(KEYS.shared), is_whole=False)
+    assert (view.leader, view.nodes) == ("a.1", {})
+    assert view.leader_revision == keyspace.revision
