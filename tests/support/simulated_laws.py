@@ -47,6 +47,8 @@ class Laws:
             if other == node:
                 self._nodes.pop(agent, None)
             return
+        if not world.store.lease_holds(entry.lease):
+            return  # too late, and as good as gone
         if other != node and world.store.lease_holds(lease):
             raise LawBrokenError(f"{agent} is in the store twice: as {other} and as {node}")
         self._nodes[agent] = (node, entry.lease)

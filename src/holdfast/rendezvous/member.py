@@ -139,14 +139,12 @@ class Member:
 
     async def _ask(self, effect: E, request: Callable[[E], Coroutine[Any, Any, None]]) -> None:
         """Make a request of the store, whatever comes of it."""
-        lease = self._membership.me.lease
         try:
             await request(effect)
         except StoreUnavailableError as error:
             self._membership.unavailable(effect, self._loop.time(), is_gone=error.is_gone)
         except LeaseLostError:
-            if lease == self._membership.me.lease:
-                self._membership.lease_lost()
+            self._membership.lease_lost(effect)
 
     async def _grant(self, effect: Grant) -> None:
         sent_at = self._loop.time()
