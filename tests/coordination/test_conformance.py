@@ -11,6 +11,8 @@ from holdfast.coordination.errors import CompactedError, LeaseLostError, StoreUn
 from holdfast.coordination.model import (
     KEY_MAX_BYTES,
     NO_LEASE,
+    OPERATIONS_MAX,
+    TRANSACTION_MAX_BYTES,
     VALUE_MAX_BYTES,
     Change,
     Changes,
@@ -242,6 +244,8 @@ def test_all_compares_have_to_hold(meet):
         (Put("k" * (KEY_MAX_BYTES + 1), b"1"),),
         (Put("é" * KEY_MAX_BYTES, b"1"),),
         (Put("a", bytes(VALUE_MAX_BYTES + 1)),),
+        tuple(Put(key, bytes(TRANSACTION_MAX_BYTES // 2)) for key in "bcd"),
+        tuple(Delete(str(n)) for n in range(OPERATIONS_MAX)),
     ],
     ids=[
         "put twice",
@@ -254,6 +258,8 @@ def test_all_compares_have_to_hold(meet):
         "key too long",
         "key too long in bytes",
         "value too long",
+        "values too long together",
+        "too many operations",
     ],
 )
 @pytest.mark.parametrize("branch", ["then", "otherwise"])
@@ -268,7 +274,25 @@ def test_what_no_engine_accepts_is_rejected_and_changes_nothing(meet, operations
             await store.transact(transaction)
         with pytest.raises(ValueError, match=r"."):
             await store.transact(Transaction((absent(""),), ()))
+        with pytest.raises(ValueError, match=r"."):
+            await store.transact(Transaction((absent("b"),) * (OPERATIONS_MAX + 1), ()))
         assert await store.get_prefix("") == before
+
+    meet(story)
+
+
+def test_a_lease_takes_more_keys_than_a_transaction_can(meet):
+    async def story(engine):
+        store = engine.client()
+        lease = await store.grant(600)
+        for start in range(0, 3 * OPERATIONS_MAX, OPERATIONS_MAX):
+            puts = (Put(f"n/{n:03}", b"", lease.id) for n in range(start, start + OPERATIONS_MAX))
+            before = await do(store, *puts)
+        watch = store.watch("n/", before + 1)
+        await store.revoke(lease.id)
+        assert len((await anext(watch)).changes) == 3 * OPERATIONS_MAX
+        watch.close()
+        assert await keys(store) == []
 
     meet(story)
 

@@ -119,13 +119,13 @@ class ServerConnection(asyncio.Protocol):
         return False  # the transport closes itself
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The peer ended the connection if we did not. A connection that timed out was ended by neither."""
+        """The peer ended the connection if we did not and it was closed or reset. One that timed out, nobody ended."""
         if self._linger is not None:
             self._linger.cancel()
-        is_timeout = isinstance(error, OSError) and not isinstance(error, ConnectionError)
+        is_closed = error is None or isinstance(error, ConnectionError)
         self._is_over = True
         self._outbox.clear()
-        self._service.leave(self._session, has_ended=not self._was_dropped and not is_timeout)
+        self._service.leave(self._session, has_ended=is_closed and not self._was_dropped)
         self._on_ended(self)
 
     def pause_writing(self) -> None:

@@ -10,13 +10,14 @@ import asyncio
 import os
 import select
 import time
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from holdfast.coordination.blocking import BlockingStore, LoopThread
 from holdfast.coordination.errors import CoordinationError, StoreRefusedError, StoreUnavailableError
+from holdfast.coordination.mirror import Mirror, follow
 from holdfast.logger import get_logger
 from holdfast.processes.interruption import SignalWakeUp, Uninterrupted, handlers
 from holdfast.processes.keeper import poll_ms
@@ -364,15 +365,12 @@ class ElasticRendezvous(RendezvousHandler):
             await self._place.close()
 
     async def _others_left(self, store: CoordinationStore) -> None:
-        nodes = await store.get_prefix(self._keys.nodes)
-        left = {entry.key for entry in nodes.entries}
-        watch = store.watch(self._keys.nodes, nodes.revision + 1)
-        try:
-            while left:
-                for change in (await anext(watch)).changes:
-                    left.discard(change.key) if change.entry is None else left.add(change.key)
-        finally:
-            watch.close()
+        nodes = Mirror()
+        async with aclosing(follow(store, self._keys.nodes)) as news:
+            async for item in news:
+                nodes.apply(item)
+                if not nodes.entries:
+                    return
 
     # What the member says, from its thread
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from typing import TYPE_CHECKING, TypeVar
 
-from holdfast.coordination.errors import CompactedError, LeaseLostError, StoreUnavailableError
+from holdfast.coordination.errors import LeaseLostError, StoreUnavailableError
+from holdfast.coordination.mirror import follow
+from holdfast.coordination.model import Snapshot
 from holdfast.rendezvous.decide import Leave, Start, Stop
 from holdfast.rendezvous.membership import RETRY_S, Follow, Grant, KeepAlive, Transact
 
@@ -164,21 +167,15 @@ class Member:
 
     async def _follow(self, effect: Follow) -> None:
         """Read what is there and go on with what changes, and begin again when that breaks."""
-        prefix = effect.prefix
         while True:
             try:
-                snapshot = await self._store.get_prefix(prefix)
-                self._membership.read(snapshot, prefix)
-                self._step()
-                watch = self._store.watch(prefix, snapshot.revision + 1)
-                try:
-                    async for changes in watch:
-                        self._membership.changed(changes, prefix)
+                async with aclosing(follow(self._store, effect.prefix)) as news:
+                    async for item in news:
+                        if isinstance(item, Snapshot):
+                            self._membership.read(item, effect.prefix)
+                        else:
+                            self._membership.changed(item, effect.prefix)
                         self._step()
-                finally:
-                    watch.close()
-            except CompactedError:
-                continue
             except StoreUnavailableError as error:
                 self._membership.unavailable(effect, self._loop.time(), is_gone=error.is_gone)
                 self._step()
