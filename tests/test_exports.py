@@ -51,6 +51,10 @@ PUBLIC = {
         FileTimerClient FileTimerRequest FileTimerServer LocalTimerClient LocalTimerServer MultiprocessingRequestQueue
         RequestQueue TimerClient TimerRequest TimerServer configure expires
     """,
+    "holdfast.worker": """
+        generation heartbeat local_rank local_world_size on_stop rank restart_count run_id stop_reason stop_requested
+        time_left_s world_size
+    """,
 }
 
 

@@ -2,7 +2,19 @@
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from holdfast import agent, cli, coordination, errors, events, launcher, metrics, processes, rendezvous, watchdog
+    from holdfast import (
+        agent,
+        cli,
+        coordination,
+        errors,
+        events,
+        launcher,
+        metrics,
+        processes,
+        rendezvous,
+        watchdog,
+        worker,
+    )
 else:
     from holdfast._lazy import exports
 
@@ -19,6 +31,7 @@ else:
             "processes": (),
             "rendezvous": (),
             "watchdog": (),
+            "worker": (),
         },
     )
 
@@ -36,4 +49,5 @@ __all__ = [
     "processes",
     "rendezvous",
     "watchdog",
+    "worker",
 ]

@@ -1,0 +1,64 @@
+"""For the program that runs: who am I, I am making progress, am I to stop?
+
+Nothing here has to be used. It needs the standard library only, and without holdfast around it a program is a world of
+one that nobody stops.
+
+```python
+from holdfast import worker
+
+for step in range(first_step, last_step):
+    train(step)
+    worker.heartbeat(step)
+    if worker.stop_requested():
+        save_checkpoint(step)
+        break
+```
+"""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.worker.place import generation as generation
+    from holdfast.worker.place import local_rank as local_rank
+    from holdfast.worker.place import local_world_size as local_world_size
+    from holdfast.worker.place import rank as rank
+    from holdfast.worker.place import restart_count as restart_count
+    from holdfast.worker.place import run_id as run_id
+    from holdfast.worker.place import world_size as world_size
+    from holdfast.worker.signs import heartbeat as heartbeat
+    from holdfast.worker.signs import on_stop as on_stop
+    from holdfast.worker.signs import stop_reason as stop_reason
+    from holdfast.worker.signs import stop_requested as stop_requested
+    from holdfast.worker.signs import time_left_s as time_left_s
+else:
+    from holdfast._lazy import exports
+
+    __getattr__, __dir__ = exports(
+        __name__,
+        {
+            "place": (
+                "generation",
+                "local_rank",
+                "local_world_size",
+                "rank",
+                "restart_count",
+                "run_id",
+                "world_size",
+            ),
+            "signs": ("heartbeat", "on_stop", "stop_reason", "stop_requested", "time_left_s"),
+        },
+    )
+
+__all__ = [
+    "generation",
+    "heartbeat",
+    "local_rank",
+    "local_world_size",
+    "on_stop",
+    "rank",
+    "restart_count",
+    "run_id",
+    "stop_reason",
+    "stop_requested",
+    "time_left_s",
+    "world_size",
+]

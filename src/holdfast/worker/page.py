@@ -1,0 +1,84 @@
+"""The page that a worker and its agent share: a few numbers in a file that both map into memory.
+
+Writing to it is a store to memory, so a worker can say "I am alive" as often as it likes. The worker makes the file
+when it first has something to say; an agent that finds none knows that the program does not use it.
+
+| number | written by | holds |
+|---|---|---|
+| 0 | worker | the version of this layout, once the page can be read |
+| 1 | worker | how many heartbeats there were |
+| 2 | worker | the step of the last one, or -1 |
+| 3 | worker | when it was: nanoseconds of the monotonic clock |
+| 4 | worker | 1 if it listens for a request to stop |
+| 5 | agent | 0, or when its time is over: nanoseconds of the monotonic clock |
+| 6 | agent | how many bytes the reason has, which begins at byte 128 |
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+
+VARIABLE = "HOLDFAST_WORKER_PAGE"
+"""The environment variable with the file's path."""
+
+VERSION, BEATS, STEP, BEAT_NS, LISTENS, STOP_NS, REASON_BYTES = range(7)
+
+LAYOUT = 1
+PAGE_BYTES = 4096
+REASON_OFFSET = 128
+REASON_MAX_BYTES = 1024
+FIFO_SUFFIX = ".stop"
+"""Beside the page, a pipe that a worker with a callback reads: whoever asks it to stop writes a byte to it."""
+
+
+class Page:
+    """A page, mapped. `numbers` are the memory itself."""
+
+    __slots__ = ("_memory", "numbers")
+
+    def __init__(self, memory: mmap.mmap | bytearray) -> None:
+        self._memory = memory
+        self.numbers = memoryview(memory).cast("q")
+
+    @classmethod
+    def make(cls, path: str) -> Page:
+        """In the worker: the page at `path`. It becomes visible as a whole, and one that is there already is kept."""
+        with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b", buffering=0) as file:
+            os.ftruncate(file.fileno(), PAGE_BYTES)
+            page = cls(mmap.mmap(file.fileno(), PAGE_BYTES))
+        page.numbers[STEP] = -1
+        page.numbers[VERSION] = LAYOUT
+        return page
+
+    @classmethod
+    def private(cls) -> Page:
+        """A page that nobody else sees."""
+        return cls(bytearray(PAGE_BYTES))
+
+    @classmethod
+    def find(cls, path: str) -> Page | None:
+        """In the agent: the page at `path`, or None if the worker has made none that we can read."""
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return None
+        try:
+            if os.fstat(fd).st_size < PAGE_BYTES:
+                return None
+            page = cls(mmap.mmap(fd, PAGE_BYTES))
+        finally:
+            os.close(fd)
+        return page if page.numbers[VERSION] == LAYOUT else None
+
+    @property
+    def reason(self) -> str:
+        length = min(max(self.numbers[REASON_BYTES], 0), REASON_MAX_BYTES)
+        return bytes(self._memory[REASON_OFFSET : REASON_OFFSET + length]).decode(errors="replace")
+
+    def request_stop(self, reason: str, deadline_ns: int) -> None:
+        """The reason first: who sees the request can read it."""
+        text = reason.encode()[:REASON_MAX_BYTES]
+        self._memory[REASON_OFFSET : REASON_OFFSET + len(text)] = text
+        self.numbers[REASON_BYTES] = len(text)
+        self.numbers[STOP_NS] = deadline_ns
