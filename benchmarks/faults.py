@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.measuring import Measurement, Target, in_turns
-from benchmarks.network import load
+from benchmarks.network_nodes import load
 from benchmarks.subject import HOLDFAST, TORCH
 from benchmarks.workplace import BenchmarkError
 

@@ -90,8 +90,11 @@ def embedded_engine():
     async def opened():
         server = EmbeddedServer(token=b"secret")
         await server.start("127.0.0.1", 0)
-        # The machine may be busy; what happens when an answer is late has tests of its own.
-        make_client = lambda: EmbeddedStore(*server.address, token=b"secret", answer_timeout_s=60, connect_timeout_s=60)  # noqa: E731
+
+        def make_client():
+            # The machine may be busy; what happens when an answer is late has tests of its own.
+            return EmbeddedStore(*server.address, token=b"secret", answer_timeout_s=60, connect_timeout_s=60)
+
         engine = Engine(make_client, _compaction_of(server.keyspace), 0.3)
         try:
             yield engine

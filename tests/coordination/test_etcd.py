@@ -17,7 +17,16 @@ from holdfast.coordination.blocking import BlockingStore, LoopThread
 from holdfast.coordination.errors import LeaseLostError, StoreRefusedError, StoreUnavailableError
 from holdfast.coordination.etcd import EtcdStore, _Space
 from holdfast.coordination.etcd_connection import _as_ours
-from holdfast.coordination.model import Created, Modified, Put, Transaction, absent
+from holdfast.coordination.model import (
+    OPERATIONS_MAX,
+    TRANSACTION_MAX_BYTES,
+    VALUE_MAX_BYTES,
+    Created,
+    Modified,
+    Put,
+    Transaction,
+    absent,
+)
 from holdfast.errors.tree import InputError
 from holdfast.rendezvous.shared_store import SharedStore
 
@@ -292,13 +301,18 @@ def test_no_prefix_at_all_is_everything():
     assert _Space("").range("") == (b"\0", b"\0")
 
 
-def test_more_than_etcd_takes_is_a_bad_value(etcd):
+def test_etcd_takes_all_that_the_model_allows(etcd):
     async def story():
         async with EtcdStore(etcd.endpoints) as store:
-            with pytest.raises(ValueError, match="does not take this much: etcdserver: too many operations"):
-                await store.transact(Transaction((), tuple(Put(f"{n}", b"") for n in range(200))))
-            with pytest.raises(ValueError, match=r"does not take this much: .*too large|larger than max"):
-                await store.transact(Transaction((), (Put("a", bytes(1 << 20)), Put("b", bytes(1 << 20)))))
+            many = tuple(Put(f"many/{n}", b"") for n in range(OPERATIONS_MAX))
+            assert (await store.transact(Transaction((), many))).succeeded
+            rest = TRANSACTION_MAX_BYTES - VALUE_MAX_BYTES - len("large/alarge/b")
+            large = (Put("large/a", bytes(VALUE_MAX_BYTES)), Put("large/b", bytes(rest)))
+            assert (await store.transact(Transaction((), large))).succeeded
+            with pytest.raises(ValueError, match=f"more than {OPERATIONS_MAX} operations"):
+                await store.transact(Transaction((), (*many, Put("one more", b""))))
+            with pytest.raises(ValueError, match=f"more than {TRANSACTION_MAX_BYTES} bytes"):
+                await store.transact(Transaction((), (*large, Put("x", b""))))
 
     run(story())
 

@@ -13,7 +13,7 @@ from holdfast.coordination.client import EmbeddedStore
 from holdfast.coordination.model import Put, Transaction
 
 CLIENTS = 2_000
-VALUE = bytes(10_000)
+VALUE = bytes(100_000)
 
 
 async def join(address, number):

@@ -163,8 +163,11 @@ def test_nothing_is_left_at_the_end():
         # Deaf, stopped, and a grandchild in a session of its own.
         code = (
             "import os, signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-            "if os.fork(): print(os.getpid(), flush=True); signal.pause()\n"
-            "os.setsid(); print(os.getpid(), flush=True); os.kill(os.getpid(), signal.SIGSTOP)"
+            "parent = os.fork()\n"
+            "if not parent: os.setsid()\n"
+            "os.write(1, b'%d\\n' % os.getpid())\n"  # in one piece: both write to one pipe
+            "if parent: signal.pause()\n"
+            "os.kill(os.getpid(), signal.SIGSTOP)"
         )
         program = python(node, code)
         pids = [int(program.stdout.readline()) for _ in range(2)]

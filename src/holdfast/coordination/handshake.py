@@ -9,7 +9,8 @@ server                                   client
 
 Each side checks the other's proof before it says or does anything else. A proof is good for one connection, since both
 sides have put a nonce in, and it cannot be sent back as the other side's, since it says whose it is. The token protects
-who may join; against those who can change packets on the way there is TLS. An empty token is a token like any other.
+who may join; against those who can change packets on the way there is TLS. Whoever hears a proof can try tokens on it
+for as long as they like, so a token should be long and random. An empty token is a token like any other.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ than the last; an entry knows the revision that created it and the one that modi
 to come back: keys that are put under it vanish together when it is not kept alive for its time to live. A *watch*
 delivers everything that changes under a prefix, in order and from any revision that is still remembered.
 
-Records are arrays on the wire, so that a thousand nodes in one of them stay small.
+Records are arrays on the wire, so that a thousand nodes in one of them stay small. They hold no cycles, so those of
+which there are many are kept from the garbage collector (`gc=False`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ TRANSACTION_MAX_BYTES = 5 << 18
 NO_LEASE = 0
 
 
-class Entry(Struct, frozen=True, array_like=True):
+class Entry(Struct, frozen=True, array_like=True, gc=False):
     """A key and its value, with the revisions that created and last modified it."""
 
     key: str
@@ -39,21 +40,21 @@ class Entry(Struct, frozen=True, array_like=True):
     lease: int = NO_LEASE
 
 
-class Snapshot(Struct, frozen=True, array_like=True):
+class Snapshot(Struct, frozen=True, array_like=True, gc=False):
     """All entries under a prefix, in the order of their keys, as of a revision."""
 
     revision: int
     entries: tuple[Entry, ...]
 
 
-class Change(Struct, frozen=True, array_like=True):
+class Change(Struct, frozen=True, array_like=True, gc=False):
     """A key that was put or deleted; without an entry it was deleted."""
 
     key: str
     entry: Entry | None = None
 
 
-class Changes(Struct, frozen=True, array_like=True):
+class Changes(Struct, frozen=True, array_like=True, gc=False):
     """What one transaction changed under a watched prefix."""
 
     revision: int
@@ -131,7 +132,7 @@ def check(transaction: Transaction) -> None:
         if max(len(operations), len(transaction.compares)) > OPERATIONS_MAX:
             raise ValueError(f"a transaction has more than {OPERATIONS_MAX} operations or compares")
         puts = [operation for operation in operations if isinstance(operation, Put)]
-        if sum(len(put.key) + len(put.value) for put in puts) > TRANSACTION_MAX_BYTES:
+        if sum(len(put.key.encode()) + len(put.value) for put in puts) > TRANSACTION_MAX_BYTES:
             raise ValueError(f"a transaction puts more than {TRANSACTION_MAX_BYTES} bytes")
         prefixes = [operation.prefix for operation in operations if isinstance(operation, DeletePrefix)]
         keys = [operation.key for operation in operations if not isinstance(operation, DeletePrefix)]

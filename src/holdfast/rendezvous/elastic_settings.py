@@ -141,6 +141,7 @@ def _embedded(params: RendezvousParameters, ttl_s: float, environ: Mapping[str, 
         server_tls=server_tls,
         client_tls=client_tls,
         answer_timeout_s=_answer_timeout_s(ttl_s),
+        nodes_max=params.max_nodes,
     )
 
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from holdfast.coordination.server import EmbeddedServer
     from holdfast.coordination.store import CoordinationStore
 
+CONNECTIONS_A_NODE = 2
+"""How many connections the host counts on for each node: one that is, and one that is about to take its place."""
+
 log = get_logger(__name__)
 
 
@@ -54,6 +57,7 @@ class EmbeddedPlace(MeetingPlace):
         server_tls: ssl.SSLContext | None,
         client_tls: ssl.SSLContext | None,
         answer_timeout_s: float,
+        nodes_max: int,
     ) -> None:
         """Without `is_host`, the agent serves whose address `host` is; of several on one machine, the first."""
         self.name = f"the store at {bracketed(host, port)}"
@@ -64,6 +68,7 @@ class EmbeddedPlace(MeetingPlace):
         self._server_tls = server_tls
         self._client_tls = client_tls
         self._answer_timeout_s = answer_timeout_s
+        self._nodes_max = nodes_max
         self._server: EmbeddedServer | None = None
 
     async def open(self) -> CoordinationStore:
@@ -96,6 +101,7 @@ class EmbeddedPlace(MeetingPlace):
                 ) from error
             self._server = server
             self.is_host = True
+            _allow_descriptors(CONNECTIONS_A_NODE * self._nodes_max)
             return
 
     async def close(self) -> None:
@@ -142,4 +148,16 @@ class EtcdPlace(MeetingPlace):
             cert_key=cert_key,
             prefix=self._prefix,
             answer_timeout_s=self._answer_timeout_s,
+        )
+
+
+def _allow_descriptors(connections: int) -> None:
+    """Raise this process's limit of open files if so many connections do not fit; most systems begin with 1,024."""
+    import resource  # noqa: PLC0415 - only the host of a large job
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * connections + 256  # the server leaves a part of what there is to the rest of the process
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
         )

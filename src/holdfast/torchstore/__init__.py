@@ -1,0 +1,11 @@
+"""The store that torch's workers share, served without torch: the server's end of the wire protocol of its TCPStore."""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.torchstore.server import TorchStoreServer as TorchStoreServer
+else:
+    from holdfast._lazy import exports
+
+    __getattr__, __dir__ = exports(__name__, {"server": ("TorchStoreServer",)})
+
+__all__ = ["TorchStoreServer"]

@@ -1,0 +1,130 @@
+"""One client's socket: its requests in, its replies out, and nothing in while replies do not go out."""
+
+from __future__ import annotations
+
+from select import EPOLLIN, EPOLLOUT
+
+from holdfast.torchstore.requests import Requests
+from holdfast.torchstore.waits import Peer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from _socket import socket
+    from select import epoll
+
+    from holdfast.torchstore.keyspace import KeySpace
+
+READ_BYTES = 16 << 10
+"""How much is read at once from a client."""
+
+READ_MAX_BYTES = 1 << 20
+"""How much is read at once of a request that is longer. The others wait while it is copied, about 0.2 ms."""
+
+REPLIES_MAX = 256
+"""After how many replies to requests that came together they are sent, and what is left waits until they are gone."""
+
+PIECES_MAX = 512
+"""How many pieces are handed to the kernel at once; it takes 1024."""
+
+
+class Connection(Peer):
+    """A socket that does not block, and its part of the loop: `serve` when there is something to do.
+
+    OSError if the connection is broken, ProtocolError if the client cannot be understood.
+    """
+
+    __slots__ = ("_epoll", "_is_blocked", "_keyspace", "_recv", "_requests", "_send", "_socket", "fd", "is_open", "name")
+
+    def __init__(self, connected: socket, name: object, keyspace: KeySpace, epoll: epoll) -> None:
+        super().__init__()
+        self.fd = connected.fileno()
+        self.name = name
+        self.is_open = True
+        self._socket = connected
+        self._recv = connected.recv
+        self._send = connected.send
+        self._keyspace = keyspace
+        self._epoll = epoll
+        self._requests = Requests()
+        self._is_blocked = False
+        epoll.register(self.fd, EPOLLIN)
+
+    @property
+    def is_greeted(self) -> bool:
+        return self._requests.is_greeted
+
+    def close(self) -> None:
+        self.is_open = False
+        self._keyspace.leave(self)
+        self.out.clear()
+        self._socket.close()  # and the epoll forgets it
+
+    def serve(self) -> bool:
+        """Do what can be done now. False if the client has gone."""
+        if self._is_blocked:
+            self.flush()
+            if not self._is_blocked:
+                self._work()
+            return True
+        missing = self._requests.missing_bytes
+        try:
+            data = self._recv(READ_BYTES if missing <= READ_BYTES else min(missing, READ_MAX_BYTES))
+        except (BlockingIOError, InterruptedError):
+            return True  # this was about somebody who had the same descriptor before
+        if not data:
+            return False
+        self._requests.feed(data)
+        self._work()
+        return True
+
+    def _work(self) -> None:
+        """Carry out what has come, as long as the replies go out."""
+        take = self._requests.take
+        operations = self._keyspace.operations
+        out = self.out
+        try:
+            while (request := take()) is not None:
+                operations[request[0]](self, *request[1])
+                if len(out) >= REPLIES_MAX:
+                    self.flush()
+                    if self._is_blocked:
+                        return
+        finally:
+            if out:
+                self.flush()
+
+    def flush(self) -> None:
+        """Send as much as goes out. While that is not all, nothing is read."""
+        out = self.out
+        try:
+            while out:
+                if len(out) == 1:
+                    sent = self._send(out[0])
+                    if sent == len(out[0]):
+                        out.clear()
+                        break
+                else:
+                    sent = self._socket.sendmsg(out[:PIECES_MAX])
+                _drop(out, sent)
+        except (BlockingIOError, InterruptedError):
+            if not self._is_blocked:
+                self._is_blocked = True
+                self._epoll.modify(self.fd, EPOLLOUT)
+            return
+        if self._is_blocked:
+            self._is_blocked = False
+            self._epoll.modify(self.fd, EPOLLIN)
+
+
+def _drop(out: list[bytes], sent: int) -> None:
+    """Take the first `sent` bytes from `out`."""
+    done = 0
+    for piece in out:
+        if len(piece) > sent:
+            break
+        sent -= len(piece)
+        done += 1
+    del out[:done]
+    if sent:
+        # A view: what remains of a large value is not copied each time that a part of it is sent.
+        out[0] = memoryview(out[0])[sent:]

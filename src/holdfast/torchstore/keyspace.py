@@ -1,0 +1,210 @@
+"""The keys, their values and queues, and what each operation does to them. No sockets here.
+
+Where no program can rely on torch's server, because what it does there is a mistake, this one does what was meant:
+
+* a COMPARE_SET that makes nothing wakes nobody up;
+* a WAIT for a key that has a queue already waits for the other keys only;
+* a push to a queue ends no wait but one for that queue, however often a peer waited for the queue before;
+* two waits of one peer do not count each other's keys;
+* a MULTI_SET is done when all of it is there, or not at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+
+from holdfast.torchstore.waits import Waits
+from holdfast.torchstore.wire import (
+    EMPTY,
+    I64,
+    NOT_READY,
+    OPERATION_COUNT,
+    READY,
+    STOP_WAITING,
+    U32,
+    U64,
+    WAIT_CANCELED,
+    ProtocolError,
+    put_string,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from holdfast.torchstore.waits import Peer
+
+_NUMBER = re.compile(rb"[ \t-\r]*([+-]?[0-9]{1,4000})")
+"""What torch's server takes for a number: C's, and whatever follows it. Python reads 4300 digits at the most."""
+
+_I64_BIAS = 1 << 63
+_I64_MASK = (1 << 64) - 1
+
+_u64 = U64.pack
+_i64 = I64.pack
+_u32 = U32.pack
+
+ONE, ZERO = _i64(1), _i64(0)
+
+
+class KeySpace:
+    """`operations[number](peer, *fields)` carries out a request.
+
+    It puts replies at the ends of the `out` of those whom they concern: of the peer that asks, and of those who wait. The
+    latter are then in `woken` as well, for the caller to empty. A request that cannot be carried out is a ProtocolError.
+    """
+
+    __slots__ = ("_queues", "_values", "_waits", "operations", "woken")
+
+    def __init__(self) -> None:
+        self._values: dict[bytes, bytes] = {}
+        self._queues: dict[bytes, deque[bytes]] = {}
+        self._waits = Waits()
+        self.woken: list[Peer] = self._waits.woken
+        self.operations: tuple[Callable[..., Any], ...] = (
+            self._unexpected,
+            self._set,
+            self._compare_set,
+            self._get,
+            self._add,
+            self._check,
+            self._wait,
+            self._count_keys,
+            self._delete,
+            self._append,
+            self._multi_get,
+            self._multi_set,
+            self._cancel_waits,
+            self._ping,
+            self._push,
+            self._pop,
+            self._queue_length,
+            self._list_keys,
+            self._barrier,
+        )
+        assert len(self.operations) == OPERATION_COUNT
+
+    def leave(self, peer: Peer) -> None:
+        """The peer is gone, and all that it waited for."""
+        if peer.waits:
+            self._waits.forget(peer)
+
+    def _unexpected(self, _: Peer) -> None:
+        raise AssertionError("a greeting is no operation on keys")
+
+    def _ping(self, peer: Peer, nonce: int) -> None:
+        peer.out.append(_u32(nonce))
+
+    # Values
+
+    def _set(self, _: Peer, key: bytes, value: bytes) -> None:
+        self._values[key] = value
+        self._waits.wake_all(key)
+
+    def _compare_set(self, peer: Peer, key: bytes, expected: bytes, desired: bytes) -> None:
+        value = self._values.get(key)
+        if value == expected or (value is None and not expected):
+            self._set(peer, key, desired)
+            value = desired
+        put_string(expected if value is None else value, peer.out)
+
+    def _get(self, peer: Peer, key: bytes) -> None:
+        value = self._values.get(key)
+        if value is None:
+            peer.out.append(EMPTY)
+        else:
+            put_string(value, peer.out)
+
+    def _add(self, peer: Peer, key: bytes, amount: int) -> None:
+        total = self._sum(key, amount)
+        self._set(peer, key, b"%d" % total)
+        peer.out.append(_i64(total))
+
+    def _sum(self, key: bytes, amount: int) -> int:
+        """The number that `key` has, and `amount`; beyond 64 bits it goes round, as in C."""
+        value = self._values.get(key)
+        if value is None:
+            return amount
+        found = _NUMBER.match(value)
+        number = int(found[1]) if found else _I64_MASK
+        if not -_I64_BIAS <= number < _I64_BIAS:
+            raise ProtocolError(f"it adds to {key[:80]!r}, whose value is {value[:80]!r} and no number of 64 bits")
+        return (number + amount + _I64_BIAS & _I64_MASK) - _I64_BIAS
+
+    def _append(self, peer: Peer, key: bytes, value: bytes) -> None:
+        self._set(peer, key, self._values.get(key, b"") + value)
+
+    def _delete(self, peer: Peer, key: bytes) -> None:
+        peer.out.append(ZERO if self._values.pop(key, None) is None else ONE)
+
+    def _multi_get(self, peer: Peer, keys: list[bytes]) -> None:
+        for key in keys:
+            self._get(peer, key)
+
+    def _multi_set(self, peer: Peer, keys_and_values: list[bytes]) -> None:
+        each = iter(keys_and_values)
+        for key in each:
+            self._set(peer, key, next(each))
+
+    def _count_keys(self, peer: Peer) -> None:
+        peer.out.append(_i64(len(self._values)))
+
+    def _list_keys(self, peer: Peer) -> None:
+        peer.out.append(_u64(len(self._values)))
+        for key in self._values:
+            put_string(key, peer.out)
+
+    # Waiting
+
+    def _has(self, key: bytes) -> bool:
+        return key in self._values or key in self._queues
+
+    def _check(self, peer: Peer, keys: list[bytes]) -> None:
+        peer.out.append(READY if all(map(self._has, keys)) else NOT_READY)
+
+    def _wait(self, peer: Peer, keys: list[bytes]) -> None:
+        missing = [key for key in keys if key not in self._values and key not in self._queues]
+        if missing:
+            self._waits.open(peer, missing)
+        else:
+            peer.out.append(STOP_WAITING)
+
+    def _cancel_waits(self, peer: Peer) -> None:
+        self._waits.forget(peer)
+        peer.out.append(WAIT_CANCELED)
+
+    def _barrier(self, peer: Peer, key: bytes, count: int) -> None:
+        """Who waits at a barrier waits for its key: whoever sets it opens the barrier, as in torch."""
+        arrived = self._sum(key, 1)
+        self._values[key] = b"%d" % arrived
+        if arrived < count:
+            self._waits.open(peer, [key])
+        else:
+            self._waits.wake_all(key)
+            peer.out.append(STOP_WAITING)
+
+    # Queues: one that is empty is not there.
+
+    def _push(self, _: Peer, key: bytes, value: bytes) -> None:
+        queue = self._queues.get(key)
+        if queue is None:
+            self._queues[key] = deque([value])
+        else:
+            queue.append(value)
+        self._waits.wake_one(key)
+
+    def _pop(self, peer: Peer, key: bytes) -> None:
+        queue = self._queues.get(key)
+        if queue is None:
+            peer.out.append(ZERO)
+            return
+        peer.out.append(ONE)
+        put_string(queue.popleft(), peer.out)
+        if not queue:
+            del self._queues[key]
+
+    def _queue_length(self, peer: Peer, key: bytes) -> None:
+        queue = self._queues.get(key)
+        peer.out.append(ZERO if queue is None else _i64(len(queue)))

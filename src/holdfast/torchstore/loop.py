@@ -1,0 +1,149 @@
+"""The loop that serves all connections, in the thread that runs it. It wakes up only when there is something to do."""
+
+from __future__ import annotations
+
+import os
+import time
+from _socket import SOCK_STREAM, socket
+from errno import EMFILE, ENFILE
+from select import EPOLLIN, epoll
+
+from holdfast.logger import get_logger
+from holdfast.torchstore.connection import Connection
+from holdfast.torchstore.keyspace import KeySpace
+from holdfast.torchstore.wire import ProtocolError
+
+ACCEPT_MAX = 64
+"""How many connections are accepted at once, before those that are there get their turn."""
+
+ACCEPT_PAUSE_S = 0.5
+"""How long nobody is accepted after there was no descriptor for it, unless one becomes free."""
+
+DESCRIPTORS_SPARE = 64
+"""How many descriptors are left to the rest of the process."""
+
+_log = get_logger("torchstore")
+
+
+class Loop:
+    """Serves whoever connects to `listener` from a key space of its own, until `wake`, an eventfd, is written to."""
+
+    def __init__(self, listener: socket, wake: int, descriptors_max: int) -> None:
+        self._listener = listener
+        self._wake = wake
+        self._connections_max = descriptors_max - min(DESCRIPTORS_SPARE, descriptors_max // 4)
+        self._keyspace = KeySpace()
+        self._epoll = epoll()
+        self._connections: dict[int, Connection] = {}
+        self._accept_at: float | None = None
+        self._has_complained = False
+        self._epoll.register(wake, EPOLLIN)
+        self._epoll.register(listener.fileno(), EPOLLIN)
+
+    def run(self) -> None:
+        try:
+            while self._turn():
+                pass
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End all connections. The listener and `wake` are their owner's."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+        self._epoll.close()
+
+    def _turn(self) -> bool:
+        """Wait, and serve all who have something. False if this is to end."""
+        timeout_s = None if self._accept_at is None else max(0.0, self._accept_at - time.monotonic())
+        connections = self._connections
+        for fd, _ in self._epoll.poll(timeout_s):
+            connection = connections.get(fd)
+            if connection is not None:
+                self._serve(connection)
+            elif fd == self._wake:
+                return False
+            elif fd == self._listener.fileno():
+                self._accept()
+        if self._keyspace.woken:
+            self._tell_woken()
+        if self._accept_at is not None and time.monotonic() >= self._accept_at:
+            self._accept_again()
+        return True
+
+    def _serve(self, connection: Connection) -> None:
+        try:
+            if not connection.serve():
+                self._end(connection)
+        except ProtocolError as error:
+            _log.debug("the connection from %s ends: %s", connection.name, error)
+            self._end(connection)
+        except OSError:
+            self._end(connection)  # it is broken, which is how most end
+        except Exception:
+            _log.exception("the connection from %s ends, by a mistake of ours", connection.name)
+            self._end(connection)
+
+    def _tell_woken(self) -> None:
+        for peer in self._keyspace.woken:
+            assert isinstance(peer, Connection)
+            if peer.is_open:
+                try:
+                    peer.flush()
+                except OSError:
+                    self._end(peer)
+        self._keyspace.woken.clear()
+
+    def _end(self, connection: Connection) -> None:
+        if connection.is_open:
+            del self._connections[connection.fd]
+            connection.close()
+            if self._accept_at is not None:
+                self._accept_again()
+
+    # Arrivals
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPT_MAX):
+            if len(self._connections) >= self._connections_max and not self._end_a_stranger():
+                self._accept_later()
+                return
+            try:
+                fd, name = self._listener._accept()  # noqa: SLF001 - the method below socket.accept
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in (EMFILE, ENFILE) or not self._end_a_stranger():
+                    self._accept_later()
+                return
+            connected = socket(self._listener.family, SOCK_STREAM, 0, fd)
+            connected.setblocking(False)
+            self._connections[fd] = Connection(connected, name, self._keyspace, self._epoll)
+
+    def _end_a_stranger(self) -> bool:
+        """End the oldest connection that has not shown that it speaks the protocol. False if there is none."""
+        for connection in self._connections.values():
+            if not connection.is_greeted:
+                _log.debug("the connection from %s ends: it was silent, and others need its place", connection.name)
+                self._end(connection)
+                return True
+        return False
+
+    def _accept_later(self) -> None:
+        """Let arrivals wait in the kernel: who cannot be accepted would wake us up all the time."""
+        if self._accept_at is None:
+            self._epoll.unregister(self._listener.fileno())
+        self._accept_at = time.monotonic() + ACCEPT_PAUSE_S
+        if not self._has_complained:
+            self._has_complained = True
+            _log.warning(
+                "%d workers are connected to the store, and there is no descriptor for the next; it waits: "
+                "raise the limit of open files (ulimit -n) of process %d",
+                len(self._connections),
+                os.getpid(),
+            )
+
+    def _accept_again(self) -> None:
+        self._accept_at = None
+        self._epoll.register(self._listener.fileno(), EPOLLIN)

@@ -1,0 +1,134 @@
+"""The store's place on the network: it listens from the beginning, and answers from `start` to `stop`."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from _socket import socket
+    from threading import Thread
+    from typing import Self
+
+    from holdfast.torchstore.loop import Loop
+
+BACKLOG = 4096
+"""How many connections may wait to be accepted; the kernel allows net.core.somaxconn at the most."""
+
+PROBE_AFTER_S = 30
+"""How long a connection is silent until the kernel asks whether the peer is still there, and how often it asks again."""
+
+PROBES_MAX = 4
+"""How many of these questions remain without an answer before the connection ends."""
+
+
+class TorchStoreServer:
+    """A store for the TCPStore clients of one group of workers, with a key space of its own.
+
+    It listens on exactly `host`, an address or name of this machine, from its construction on; who connects before
+    `start` waits. Port 0 is any that is free. OSError if it cannot listen there.
+    """
+
+    def __init__(self, host: str, port: int = 0) -> None:
+        self._listener: socket | None = _listen(host, port)
+        self._port: int = self._listener.getsockname()[1]
+        self._thread: Thread | None = None
+        self._wake = -1
+        self._loop: Loop | None = None
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    def start(self) -> None:
+        """Begin to answer, in a thread of its own, which no signal interrupts."""
+        import resource  # noqa: PLC0415 - who only reserves a port needs none of these
+        import signal  # noqa: PLC0415
+        from threading import Thread  # noqa: PLC0415
+
+        from holdfast.torchstore.loop import Loop  # noqa: PLC0415
+
+        assert self._thread is None, "the server was started before"
+        assert self._listener is not None, "the server was stopped"
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._loop = Loop(self._listener, self._wake, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        self._thread = Thread(target=self._loop.run, name="holdfast-torchstore", daemon=True)
+        _serving.add(self)
+        faults = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS, signal.SIGTRAP}
+        # A thread has the mask of the one that starts it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - faults)
+        try:
+            self._thread.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def stop(self) -> None:
+        """Close all connections and the port. When it returns, nothing of the server is left."""
+        if self._thread is not None:
+            os.eventfd_write(self._wake, 1)
+            self._thread.join()
+            self._thread = None
+        self._close()
+
+    def _close(self) -> None:
+        _serving.discard(self)
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None
+        if self._wake >= 0:
+            os.close(self._wake)
+            self._wake = -1
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def _listen(host: str, port: int) -> socket:
+    import _socket as tcp  # noqa: PLC0415 - the module that wraps it costs 7 ms
+
+    failure: OSError | None = None
+    try:
+        found = tcp.getaddrinfo(host or None, port, tcp.AF_UNSPEC, tcp.SOCK_STREAM, 0, tcp.AI_PASSIVE)
+    except OSError as error:
+        failure, found = error, []
+    for family, kind, protocol, _, address in found:
+        listener = tcp.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(tcp.SOL_SOCKET, tcp.SO_REUSEADDR, 1)
+            # On Linux, accepted connections have these of the socket that they came to.
+            listener.setsockopt(tcp.IPPROTO_TCP, tcp.TCP_NODELAY, 1)
+            listener.setsockopt(tcp.SOL_SOCKET, tcp.SO_KEEPALIVE, 1)
+            listener.setsockopt(tcp.IPPROTO_TCP, tcp.TCP_KEEPIDLE, PROBE_AFTER_S)
+            listener.setsockopt(tcp.IPPROTO_TCP, tcp.TCP_KEEPINTVL, PROBE_AFTER_S)
+            listener.setsockopt(tcp.IPPROTO_TCP, tcp.TCP_KEEPCNT, PROBES_MAX)
+            if address[0] == "::":
+                listener.setsockopt(tcp.IPPROTO_IPV6, tcp.IPV6_V6ONLY, 0)
+            listener.bind(address)
+            listener.listen(BACKLOG)
+            listener.setblocking(False)
+        except OSError as error:
+            listener.close()
+            failure = error
+        else:
+            return listener
+    assert failure is not None, "a name is resolved to an address, or it is an error"
+    raise OSError(failure.errno, f"the store cannot listen on {host or 'any address'}, port {port}: {failure.strerror}")
+
+
+_serving: set[TorchStoreServer] = set()
+
+
+def _close_in_child() -> None:
+    """A child that keeps our sockets would keep our clients waiting, and our port taken, after our end."""
+    for server in list(_serving):
+        server._thread = None  # noqa: SLF001 - it does not run here
+        server._close()  # noqa: SLF001
+
+
+os.register_at_fork(after_in_child=_close_in_child)
