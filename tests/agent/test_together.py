@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 import pytest
@@ -10,9 +11,10 @@ from signpost import tell
 
 from holdfast.agent import LocalElasticAgent, WorkerSpec, WorkerState
 from holdfast.errors import ChildFailedError
-from holdfast.processes import DefaultLogsSpecs
+from holdfast.processes import DefaultLogsSpecs, SignalException
 from holdfast.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
 from holdfast.rendezvous.errors import JobFailedError
+from holdfast.rendezvous.handler import RoundOver
 from holdfast.rendezvous.records import Failure
 
 
@@ -30,6 +32,7 @@ class Together(RendezvousHandler):
         self.over = None
         self.news, self._news = os.pipe()
         self.brought = None
+        self.announced = []
         self.fence = None
 
     def close(self):
@@ -61,9 +64,12 @@ class Together(RendezvousHandler):
     def round_over(self):
         return self.over
 
-    def end_round(self, reason):
-        self.over = reason
+    def end_round(self, reason, *, may_finish=False):
+        self.over = RoundOver(reason, may_finish=may_finish)
         os.write(self._news, b"x")
+
+    def announce_leave(self, reason):
+        self.announced.append(reason)
 
     def on_lease(self, fence):
         self.fence = fence
@@ -248,3 +254,99 @@ os.environ["HOLDFAST_GENERATION"] == "2" or signal.pause()
     assert agent.run().state is WorkerState.SUCCEEDED
     assert handler.number == 2
     assert handler.told == []
+
+
+LISTENING = """
+import os, signal, time
+from holdfast import worker
+signal.signal(signal.SIGTERM, lambda *_: say("SIGTERM"))
+def say(text):
+    fd = os.open({path!r}, os.O_WRONLY)
+    os.write(fd, f"{{text}}\\n".encode())
+    os.close(fd)
+if worker.generation() == 1:
+    done = []
+    worker.on_stop(lambda reason: (say(f"saved: {{reason}}"), done.append(1), os.kill(os.getpid(), signal.SIGUSR1)))
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    say("ready")
+    while not done:
+        signal.pause()
+"""
+
+
+def test_workers_that_listen_may_finish_when_nodes_come_or_go(together, post):
+    agent, handler = together(LISTENING.format(path=post.path), 0, 0)
+    handler.ends = [True]
+    started = LocalElasticAgent._start_workers
+
+    def start(group):
+        ids = started(agent, group)
+        if handler.number == 1:
+            assert post.lines(2) == ["ready", "ready"]
+            handler.end_round("letting in node9", may_finish=True)
+        return ids
+
+    agent._start_workers = start
+    assert agent.run().state is WorkerState.SUCCEEDED
+    assert post.lines(2) == ["saved: letting in node9"] * 2
+    assert handler.number == 2
+
+
+def test_workers_that_do_not_listen_are_stopped_at_once(together, post):
+    script = f"""
+import os, signal
+fd = os.open({post.path!r}, os.O_WRONLY); os.write(fd, b"ready\\n")
+os.environ["HOLDFAST_GENERATION"] == "2" or signal.pause()
+"""
+    agent, handler = together(script, 0, 0)
+    agent._stop_grace_s = 1e6
+    handler.ends = [True]
+    started = LocalElasticAgent._start_workers
+
+    def start(group):
+        ids = started(agent, group)
+        post.lines(2)
+        if handler.number == 1:
+            handler.end_round("letting in node9", may_finish=True)
+        return ids
+
+    agent._start_workers = start
+    assert agent.run().state is WorkerState.SUCCEEDED
+
+
+def interrupted(agent, look):
+    """Lets the agent be asked to end when it waits for its workers for the first time."""
+    wait = agent._wait_for_change
+
+    def wait_for_change(group):
+        look()
+        agent._wait_for_change = wait
+        os.kill(os.getpid(), signal.SIGTERM)
+        wait(group)
+
+    agent._wait_for_change = wait_for_change
+
+
+def test_an_agent_that_is_asked_to_end_says_so_and_lets_its_workers_finish(together, post):
+    agent, handler = together(LISTENING.format(path=post.path), 0)
+    interrupted(agent, lambda: post.lines(2))
+    with pytest.raises(SignalException):
+        agent.run()
+    assert handler.announced == ["SIGTERM"]
+    assert post.lines(2) == ["saved: the agent got SIGTERM"] * 2
+
+
+def test_no_page_stays_behind(together, post):
+    agent, _ = together(LISTENING.format(path=post.path), 0)
+    agent._stop_grace_s = agent._shutdown_timeout = 0
+    directories = []
+
+    def look():
+        post.lines(2)
+        directories.append(agent._pages._directory)
+        assert len(os.listdir(directories[0])) == 4, "two pages, two pipes"
+
+    interrupted(agent, look)
+    with pytest.raises(SignalException):
+        agent.run()
+    assert not os.path.exists(directories[0])

@@ -243,6 +243,7 @@ class TestNumbersAndNames:
             (["--shutdown-timeout", "-1"], "--shutdown-timeout -1: write a number of seconds from 0 on"),
             (["--exit-barrier-timeout", "-1"], "--exit-barrier-timeout -1: write a number of seconds from 0 on"),
             (["--exit-barrier-timeout", "nan"], "--exit-barrier-timeout nan: write a number of seconds from 0 on"),
+            (["--stop-grace", "-1"], "--stop-grace -1: write a number of seconds from 0 on"),
             (["--master-port", "70000"], "--master-port 70000: write a port from 1 to 65535"),
             (["--master-port", "-1"], "--master-port -1: write a port from 1 to 65535"),
         ],

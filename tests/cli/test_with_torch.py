@@ -230,6 +230,6 @@ def test_what_torchs_parser_parsed_can_be_run(torchrun, script):
     assert (config.nproc_per_node, config.exit_barrier_timeout, args[-1]) == (2, 300, "a")
 
 
-def test_ours_alone_is_the_time_at_the_exit_barrier():
-    assert {"exit_barrier_timeout"} == OURS
+def test_what_is_ours_alone():
+    assert {"exit_barrier_timeout", "stop_grace", "store_host"} == OURS
     assert get_args_parser().get_default("exit_barrier_timeout") == 300

@@ -256,3 +256,10 @@ def test_an_etcd_cluster_on_nodes_of_its_own(network, tmp_path):
         assert [len(node.pids()) for node in net.nodes[1:]].count(1) == 2
     finally:
         place.close()
+
+
+def test_programs_that_have_only_just_been_started_are_ended_too():
+    for _ in range(20):
+        with Network(1) as net:
+            program = net.nodes[0].run(["sleep", "1000"])
+        assert program.returncode == -signal.SIGKILL

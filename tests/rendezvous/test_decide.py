@@ -206,7 +206,7 @@ def test_no_budget_is_the_end():
     view = view_of(leader="a.1", made=generation(restarts=3), broken=broken, nodes=dict.fromkeys(NODES, 0))
     stop, end = lead(view, running=1).actions
     assert isinstance(stop, Stop)
-    assert stop.is_failure
+    assert not stop.may_finish
     assert b"restarts: 3 of 3" in written(end, KEYS.end).value
 
 

@@ -63,6 +63,12 @@ class Node:
 
     def kill_all(self):
         """End all that runs here, and whatever that starts in the meantime."""
+        for process in self._started:  # one that was just started may not be in here yet
+            process.kill()
+            process.wait(END_MAX_S)
+            for stream in filter(None, (process.stdin, process.stdout, process.stderr)):
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
         deadline = time.monotonic() + END_MAX_S
         while pids := self.pids():
             for pid in pids:
@@ -71,11 +77,6 @@ class Node:
             if time.monotonic() > deadline:
                 raise NetworkError(f"in {self.namespace} there still run {pids} after SIGKILL")
             time.sleep(0.005)  # the end of a process that is nobody's child here cannot be waited for
-        for process in self._started:
-            process.wait(END_MAX_S)
-            for stream in filter(None, (process.stdin, process.stdout, process.stderr)):
-                with contextlib.suppress(BrokenPipeError):
-                    stream.close()
 
     def __repr__(self):
         return f"Node({self.hostname})"

@@ -27,6 +27,7 @@ class Agent:
         self.left = None
         self.is_paused = False
         self._is_stopping = False
+        self._is_leaving = False
         self._inbox = deque()
         self._late = deque()
         self._wakes_at = None
@@ -160,7 +161,8 @@ class Agent:
             self.world.on_run(self, generation)
 
     def _stop(self, stop):
-        self.world.tell(self.name, f"stops its workers: {stop.reason}")
+        how = "lets its workers finish" if stop.may_finish else "stops its workers"
+        self.world.tell(self.name, f"{how}: {stop.reason}")
         self._is_stopping = True
         delay_s = self.world.stop_delay_s(self.host) if self.workers else 0.0
         if delay_s:
@@ -174,7 +176,9 @@ class Agent:
             self.act(self._seek_again)
 
     def _seek_again(self):
-        if self._is_stopping:
+        if self._is_stopping and self._is_leaving:
+            self._go()
+        elif self._is_stopping:
             self._is_stopping = False
             self._seek()
             self._step()
@@ -210,6 +214,18 @@ class Agent:
                 timestamp=self.world.clock.now,
             )
             self.act(self._tell, self.membership.fail, failure)
+
+    def drain(self):
+        """The agent is asked to leave, and says so before its workers end."""
+        self._is_leaving = True
+        self.act(self._tell, self.membership.announce_leave, f"{self.host} leaves")
+
+    def _go(self):
+        self.is_over = True
+        self.world.tell(self.name, "is gone")
+        if self.membership.me.lease:
+            self.line.goodbye(self.membership.me.lease)
+        self.line.close()
 
     def close(self, end):
         """The agent gives up for all, with no workers."""

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from holdfast.coordination.errors import CompactedError, LeaseLostError
-from holdfast.coordination.keyspace import KeySpace, _under
+from holdfast.coordination.keyspace import KeySpace
 from holdfast.rendezvous.membership import Grant, KeepAlive, Transact
 
 CLOSED_GRACE_S = 0.25
 """How long a lease lasts once its holder's process was seen to end (the embedded flavour only)."""
 
 
-class OrderedKeySpace(KeySpace):
-    """Tells watches in the same order every time; the order of a set of strings is another in every process."""
-
-    def _notify(self, made):
-        keys = [change.key for change in made.changes]
-        for prefix, group in list(self._watches.items()):
-            if group and any(key.startswith(prefix) for key in keys):
-                ours = _under(made, prefix)
-                for deliver in list(group.values()):
-                    deliver(ours)
-
-
 class SimulatedStore:
     """Answers requests at the moment they arrive. `flavour` is embedded or etcd."""
 
     def __init__(self, clock, flavour):
-        self.keyspace = OrderedKeySpace()
+        self.keyspace = KeySpace()
         self.flavour = flavour
         self.is_gone = False
         self.is_paused = False

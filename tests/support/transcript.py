@@ -13,6 +13,7 @@ many orders that are possible, always the same one.
 | ``a is cut off``, ``a is connected again`` | the network between a and the store |
 | ``the store is gone`` | nobody serves there any more |
 | ``nobody reaches the store``, ``everybody reaches the store again`` | all are cut off |
+| ``a is asked to leave`` | SIGTERM of the agent: it goes when its workers have ended |
 | ``a closes the job`` | its agent gives up for all |
 | ``a's workers take 2 s to stop`` | from now on |
 | ``a asks for rank 1`` | when it starts or seeks a place again |
@@ -133,6 +134,9 @@ class Stage:
     def close(self, host):
         self.world.agents[host].close(End(EndKind.CLOSED, f"{host} cannot go on"))
 
+    def drain(self, host):
+        self.world.agents[host].drain()
+
     def slow_stop(self, host, delay_s):
         self._stop_delays_s[host] = float(delay_s)
 
@@ -172,6 +176,7 @@ EVENTS = (
     (r"the store is gone", Stage.lose_store),
     (r"([a-z]+) is cut off", Stage.cut),
     (r"([a-z]+) is connected again", Stage.heal),
+    (r"([a-z]+) is asked to leave", Stage.drain),
     (r"([a-z]+) closes the job", Stage.close),
     (r"([a-z]+) asks for rank (\d+)", Stage.ask_for_rank),
     (r"(\S+) s pass(?:es)?", Stage.wait),

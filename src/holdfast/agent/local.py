@@ -9,6 +9,7 @@ import time
 
 from holdfast.agent.environment import substitute_local_rank, worker_environment
 from holdfast.agent.group import RunResult
+from holdfast.agent.pages import WorkerPages
 from holdfast.agent.simple import EXIT_BARRIER_TIMEOUT_S, SimpleElasticAgent
 from holdfast.agent.state import WorkerState
 from holdfast.agent.uninterruptible import UninterruptibleWatch, timeout_from_environment
@@ -33,9 +34,13 @@ ENABLE_FILE_TIMER = "TORCHELASTIC_ENABLE_FILE_TIMER"
 TIMER_FILE = "TORCHELASTIC_TIMER_FILE"
 HEALTH_CHECK_PORT = "TORCHELASTIC_HEALTH_CHECK_PORT"
 PREFIX_TEMPLATE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
+PAGE = "HOLDFAST_WORKER_PAGE"
 
 EVENT_LOG = "events.jsonl"
 """The file of a run's events, in its directory."""
+
+STOP_GRACE_S = 30.0
+"""How long workers that listen for it have to end by themselves, where nobody says otherwise."""
 
 HEALTH_CHECK_TIMEOUT_S = 60
 """How old the last progress may be before the health check says that the agent is not healthy."""
@@ -59,6 +64,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         shutdown_timeout: float = SHUTDOWN_TIMEOUT_S,
         health_check_server: HealthCheckServer | None = None,
         uninterruptible_state_timeout: float | None = None,
+        stop_grace: float = STOP_GRACE_S,
     ) -> None:
         super().__init__(spec, exit_barrier_timeout, shutdown_timeout)
         stuck_s = timeout_from_environment() if uninterruptible_state_timeout is None else uninterruptible_state_timeout
@@ -71,6 +77,8 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._watchdog: FileTimerServer | None = None
         self._expired_timers: dict[int, str] = {}
         self._is_failure_told = False
+        self._stop_grace_s = stop_grace
+        self._pages = WorkerPages()
 
     def run(self, role: str = "default") -> RunResult:
         handlers.install()
@@ -80,6 +88,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         finally:
             if self._health_check_server is not None:
                 self._health_check_server.stop()
+            self._pages.close()
             handlers.uninstall()
 
     # Starting
@@ -91,6 +100,8 @@ class LocalElasticAgent(SimpleElasticAgent):
             worker.local_rank: worker_environment(worker_group, worker, self._restart_count())
             for worker in worker_group.workers
         }
+        for rank, path in self._pages.open(envs).items():
+            envs[rank][PAGE] = path
         self._setup_local_watchdog(envs)
         self._expired_timers.clear()
         assert spec.entrypoint is not None
@@ -217,6 +228,12 @@ class LocalElasticAgent(SimpleElasticAgent):
             failure.message = f"it took longer than it had allowed itself, in {scopes}; the watchdog ended it"
 
     # Stopping
+
+    def _let_workers_finish(self, worker_group: WorkerGroup, reason: str) -> None:
+        del worker_group
+        grace_s = self._stop_grace_s
+        if self._pcontext is not None and grace_s > 0 and self._pages.ask_to_stop(reason, grace_s):
+            self._pcontext.wait(grace_s)
 
     def _stop_workers(self, worker_group: WorkerGroup) -> None:
         del worker_group

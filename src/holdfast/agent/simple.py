@@ -91,6 +91,9 @@ class SimpleElasticAgent(ElasticAgent):
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: float = SHUTDOWN_TIMEOUT_S) -> None:
         """End whatever is left, once and for all."""
 
+    def _let_workers_finish(self, worker_group: WorkerGroup, reason: str) -> None:
+        """Ask the workers to end by themselves before they are stopped, if there is a way to ask, and wait a while."""
+
     def _wait_for_change(self, worker_group: WorkerGroup) -> None:
         """Wait until `_monitor_workers` may have something new to say. Signals interrupt it."""
         with Uninterrupted(), SignalWakeUp() as signals:
@@ -190,6 +193,9 @@ class SimpleElasticAgent(ElasticAgent):
         except SignalException as received:
             death_sig = received.sigval
             log.warning("%s; passing it on to the workers", received)
+            if WorkerState.is_running(self._worker_group.state):
+                self._worker_group.spec.rdzv_handler.announce_leave(death_sig.name)
+                self._let_workers_finish(self._worker_group, f"the agent got {death_sig.name}")
             raise
         finally:
             try:
@@ -226,7 +232,8 @@ class SimpleElasticAgent(ElasticAgent):
             group.state = after(group.state, Step.SUCCEED)
             if self._exit_barrier() is not False:
                 return True
-            log.warning("the workers of this node had succeeded and are needed again: %s", handler.round_over())
+            over = handler.round_over()
+            log.warning("the workers of this node had succeeded and are needed again: %s", over and over.reason)
             self._restart_workers(group)
         elif result.state in (WorkerState.FAILED, WorkerState.UNHEALTHY):
             group.state = after(group.state, Step.FAIL)
@@ -236,8 +243,10 @@ class SimpleElasticAgent(ElasticAgent):
             self._restart_workers(group)
         elif result.state is not WorkerState.HEALTHY:
             raise AssertionError(f"workers of role {group.spec.role!r} cannot be {result.state.value} now")
-        elif (reason := handler.round_over()) is not None:
-            log.warning("stopping the workers: %s", reason)
+        elif (over := handler.round_over()) is not None:
+            log.warning("stopping the workers: %s", over.reason)
+            if over.may_finish:
+                self._let_workers_finish(group, over.reason)
             self._restart_workers(group)
         return False
 

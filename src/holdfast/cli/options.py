@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 START_METHODS = ("spawn", "fork", "forkserver")
 NUMA_BINDINGS = ("node", "socket", "exclusive", "core-complex")
 EXIT_BARRIER_TIMEOUT_S = 300.0
+STOP_GRACE_S = 30.0
+STORE_HOSTS = ("agent", "rank0")
 
 
 class Unsaid(int):
@@ -163,6 +165,15 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             help="how long a node that is done waits for the others",
         ),
         Option(
+            "--stop-grace",
+            metavar="SECONDS",
+            default=STOP_GRACE_S,
+            of_type=number,
+            is_ours=True,
+            help="how long workers that listen for it (holdfast.worker) have to end by themselves, with a checkpoint "
+            "say, when nodes come or go or this one is asked to stop",
+        ),
+        Option(
             "--monitor-interval",
             metavar="SECONDS",
             default=0.1,
@@ -202,6 +213,15 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             metavar="PORT",
             of_type=whole_number,
             help="the port there (default: a free one for a single node, else 29500)",
+        ),
+        Option(
+            "--store-host",
+            metavar="WHO",
+            default="agent",
+            of_type=one_of(*STORE_HOSTS),
+            is_ours=True,
+            help="who serves the workers' store at the master's address and port: agent, or rank0 for the worker of "
+            "that rank",
         ),
         Option("--local-addr", metavar="HOST", help="the address under which the other nodes reach this one"),
     ),

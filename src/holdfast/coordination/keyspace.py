@@ -249,9 +249,9 @@ class KeySpace:
 
     def _notify(self, made: Changes) -> None:
         """One object for all watches of a prefix, so that a server can encode it once."""
-        prefixes = {
+        prefixes = dict.fromkeys(
             change.key[:length] for change in made.changes for length in self._lengths if length <= len(change.key)
-        }
+        )
         for prefix in prefixes:
             group = self._watches.get(prefix)
             if group:

@@ -15,7 +15,9 @@ RENDEZVOUS_TIMEOUT_S = 900
 class LaunchConfig:
     """The settings of a job. Fields and defaults are those of ``torch.distributed.launcher.api.LaunchConfig``.
 
-    Ours beyond those: `exit_barrier_timeout`, seconds that a node which is done waits for the others.
+    Ours beyond those: `exit_barrier_timeout`, seconds that a node which is done waits for the others; `stop_grace`,
+    seconds that workers which listen for it have to end by themselves; `store_host`, who serves the workers' store at
+    MASTER_ADDR:MASTER_PORT, ``agent`` or ``rank0``.
     """
 
     __hash__ = None  # type: ignore[assignment]  # the fields can change
@@ -46,6 +48,8 @@ class LaunchConfig:
         virtual_local_rank: bool = False,
         shutdown_timeout: int | None = None,
         exit_barrier_timeout: float = 300,
+        stop_grace: float = 30,
+        store_host: str = "agent",
     ) -> None:
         self.min_nodes = min_nodes
         self.max_nodes = max_nodes
@@ -71,6 +75,8 @@ class LaunchConfig:
         self.virtual_local_rank = virtual_local_rank
         self.shutdown_timeout = shutdown_timeout
         self.exit_barrier_timeout = exit_barrier_timeout
+        self.stop_grace = stop_grace
+        self.store_host = store_host
         # The older argument still wins, as it does there.
         self.rdzv_configs.setdefault("timeout", RENDEZVOUS_TIMEOUT_S)
         if rdzv_timeout != -1:

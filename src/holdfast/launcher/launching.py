@@ -176,6 +176,7 @@ def _make_agent(
         log_line_prefix_template=config.log_line_prefix_template,
         shutdown_timeout=_shutdown_timeout_s(config.shutdown_timeout),
         health_check_server=health_check_server,
+        stop_grace=config.stop_grace,
     )
 
 

@@ -74,6 +74,7 @@ class Me(Struct, frozen=True):
     done: int = 0
     is_done_published: bool = False
     failure: Failure | None = None
+    leaving: str = ""
     closing: End | None = None
     store_is_gone: bool = False
     stop_by: float = float("inf")
@@ -104,10 +105,10 @@ class Start(Struct, frozen=True):
 
 
 class Stop(Struct, frozen=True):
-    """Stop the workers."""
+    """Stop the workers. They `may_finish` what they are at if nobody is lost and nothing has failed."""
 
     reason: str
-    is_failure: bool = False
+    may_finish: bool = False
 
 
 class Leave(Struct, frozen=True):
@@ -168,8 +169,8 @@ def _my_part(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> 
         reason = _reason_to_stop(view, me, now)
         if reason is not None:
             return Decision(me, (reason,))
-        if me.failure is not None:
-            return _tell_of_failure(view, me, keys)
+        if me.failure is not None or me.leaving:
+            return Decision(me, _speak_up(view, me, keys))
         return Decision(me, wake_at=None if me.stop_by == float("inf") else me.stop_by)
     if view.end is not None:
         return Decision(me, (Leave(view.end, view.end.reason),))
@@ -192,7 +193,7 @@ def _reason_to_stop(view: View, me: Me, now: float) -> Stop | None:  # noqa: PLR
     """Why workers that run must not go on, if so."""
     generation = view.generation
     if view.end is not None:
-        return Stop(view.end.reason, view.end.kind is EndKind.FAILED)
+        return Stop(view.end.reason)
     if me.store_is_gone:
         return Stop("the store that the nodes meet in is gone")
     if not me.lease:
@@ -202,19 +203,24 @@ def _reason_to_stop(view: View, me: Me, now: float) -> Stop | None:  # noqa: PLR
     if generation is not None and generation.number > me.running:
         return Stop(f"the others went on without this node, to generation {generation.number}")
     if view.broken is not None and view.broken.generation == me.running:
-        return Stop(view.broken.reason, view.broken.kind is BreakKind.FAILED)
+        return _stop(view.broken)
     return None
 
 
-def _tell_of_failure(view: View, me: Me, keys: Keys) -> Decision:
+def _stop(broken: Broken) -> Stop:
+    return Stop(broken.reason, broken.kind in (BreakKind.JOINED, BreakKind.LEFT))
+
+
+def _speak_up(view: View, me: Me, keys: Keys) -> tuple[Action, ...]:
+    """Break the generation because of this node: a worker failed here, or it was asked to leave."""
     failure = me.failure
-    generation = view.generation
-    assert failure is not None
-    if generation is None or view.broken is not None:
-        return Decision(me)
+    if view.generation is None or view.broken is not None:
+        return ()
+    number = view.generation.number
+    if failure is None:
+        return (_break(view, keys, Broken(number, BreakKind.LEFT, me.leaving)),)
     reason = f"rank {failure.rank} on {failure.host} failed: {failure.message}"
-    broken = Broken(generation.number, BreakKind.FAILED, reason, failure)
-    return Decision(me, (_break(view, keys, broken),))
+    return (_break(view, keys, Broken(number, BreakKind.FAILED, reason, failure)),)
 
 
 def _wait_for_the_others(view: View, me: Me, keys: Keys) -> Decision:
@@ -222,7 +228,7 @@ def _wait_for_the_others(view: View, me: Me, keys: Keys) -> Decision:
     if view.generation is None or view.generation.number > me.running:
         return Decision(me, (Stop("the others went on without this node"),))
     if view.broken is not None:
-        return Decision(me, (Stop(view.broken.reason, view.broken.kind is BreakKind.FAILED),))
+        return Decision(me, (_stop(view.broken),))
     if me.is_done_published:
         # Whatever becomes of our lease: the others know. But somebody has to be there to lead.
         status = "the workers of this node are done; waiting for the other nodes"
@@ -262,7 +268,7 @@ def _seek_a_place(view: View, me: Me, now: float, settings: Settings, keys: Keys
 def _give_up(view: View, me: Me, keys: Keys) -> tuple[Action, ...]:
     """This node is in a generation that is on, and had to stop its workers."""
     if me.failure is not None:
-        return _tell_of_failure(view, me, keys).actions
+        return _speak_up(view, me, keys)
     broken = Broken(_number(view.generation), BreakKind.LOST, f"{_name(me)} had to stop its workers")
     return (_break(view, keys, broken),)
 

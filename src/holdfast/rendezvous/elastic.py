@@ -28,7 +28,7 @@ from holdfast.rendezvous.errors import (
     RendezvousGracefulExitError,
     RendezvousTimeoutError,
 )
-from holdfast.rendezvous.handler import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
+from holdfast.rendezvous.handler import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo, RoundOver
 from holdfast.rendezvous.member import Member
 from holdfast.rendezvous.membership import RETRY_S, Membership
 from holdfast.rendezvous.records import TEXT_MAX_CHARACTERS, End, EndKind, Failure, Keys, Node
@@ -116,11 +116,12 @@ class ElasticRendezvous(RendezvousHandler):
     def fileno(self) -> int:
         return self._news
 
-    def round_over(self) -> str | None:
+    def round_over(self) -> RoundOver | None:
         self._drain()
         if self._error is not None:
-            return str(self._explained(self._error))
-        return None if self._stop is None else self._stop.reason
+            return RoundOver(str(self._explained(self._error)))
+        stop = self._stop
+        return None if stop is None else RoundOver(stop.reason, may_finish=stop.may_finish)
 
     def on_lease(self, fence: Callable[[float], None] | None) -> None:
         self._fence = fence
@@ -181,6 +182,10 @@ class ElasticRendezvous(RendezvousHandler):
         if member is not None and not self.is_closed() and not member.membership.me.is_done_published:
             self._close(self._closing_reason or f"{self._node.host} left")
         return self._leave(self._settings.close_timeout_s)
+
+    def announce_leave(self, reason: str) -> None:
+        if self._member is not None and self._thread is not None:
+            self._tell(self._member.announce_leave, f"{self._node.host} leaves: {reason}")
 
     def leave(self) -> None:
         self._leave(0.0)

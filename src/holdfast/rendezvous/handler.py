@@ -67,6 +67,19 @@ class RendezvousInfo:
         return f"RendezvousInfo(rank={self.rank}, world_size={self.world_size}, {self.bootstrap_store_info!r})"
 
 
+class RoundOver:
+    """Why a round is over for workers that are well. `may_finish` if there is time for them to end by themselves."""
+
+    __slots__ = ("may_finish", "reason")
+
+    def __init__(self, reason: str, *, may_finish: bool = False) -> None:
+        self.reason = reason
+        self.may_finish = may_finish
+
+    def __repr__(self) -> str:
+        return f"RoundOver({self.reason!r}, may_finish={self.may_finish})"
+
+
 class RendezvousHandler(ABC):
     """Lets an agent meet the agents of other nodes, round after round.
 
@@ -130,9 +143,9 @@ class RendezvousHandler(ABC):
         """A descriptor that is readable when `round_over` may have something to say, or None."""
         return None
 
-    def round_over(self) -> str | None:
+    def round_over(self) -> RoundOver | None:
         """Why the workers of the round have to stop for the next one, or None while they may go on."""
-        return "nodes wait to be let in" if self.num_nodes_waiting() > 0 else None
+        return RoundOver("nodes wait to be let in", may_finish=True) if self.num_nodes_waiting() > 0 else None
 
     def on_lease(self, fence: Callable[[float], None] | None) -> None:  # noqa: B027 - by default nothing
         """Call `fence` now and at every renewal with the monotonic time until which workers may live. It is called
@@ -156,6 +169,9 @@ class RendezvousHandler(ABC):
 
     def explain(self, reason: str) -> None:  # noqa: B027 - by default nothing
         """Why this node is about to close the rendezvous with `shutdown`, for the others to read."""
+
+    def announce_leave(self, reason: str) -> None:  # noqa: B027 - by default nothing
+        """This node will go, and its workers are about to end; those of the others may end in peace, too."""
 
     def leave(self) -> None:  # noqa: B027 - by default nothing
         """This node goes; the others may go on."""

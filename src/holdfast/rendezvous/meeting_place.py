@@ -157,7 +157,7 @@ def _allow_descriptors(connections: int) -> None:
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * connections + 256  # the server leaves a part of what there is to the rest of the process
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(
-            resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
-        )
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

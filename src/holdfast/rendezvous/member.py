@@ -73,6 +73,10 @@ class Member:
         self._membership.succeed()
         self._step()
 
+    def announce_leave(self, reason: str) -> None:
+        self._membership.announce_leave(reason)
+        self._step()
+
     def close(self, end: End) -> None:
         self._membership.close(end)
         self._step()

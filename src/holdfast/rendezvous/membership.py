@@ -124,6 +124,10 @@ class Membership:
         """All workers of the generation that runs here succeeded."""
         self.me = replace(self.me, done=self.me.running)
 
+    def announce_leave(self, reason: str) -> None:
+        """This node is about to go; its workers still run, and so do those of the others."""
+        self.me = replace(self.me, leaving=reason)
+
     def close(self, end: End) -> None:
         """End the job for all nodes; no workers run on this one."""
         self.me = replace(self.me, stopped=max(self.me.stopped, self.me.running), running=0, closing=end)

@@ -104,6 +104,9 @@ class BreakKind(StrEnum):
     JOINED = "joined"
     """Nodes are to be let in."""
 
+    LEFT = "left"
+    """A node is about to go, and has said so: there is time to end in peace."""
+
 
 class Broken(Struct, frozen=True):
     """The end of a generation. `nodes_left` is how many the leader counts, or 0 if another node wrote it."""

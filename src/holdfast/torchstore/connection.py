@@ -33,7 +33,18 @@ class Connection(Peer):
     OSError if the connection is broken, ProtocolError if the client cannot be understood.
     """
 
-    __slots__ = ("_epoll", "_is_blocked", "_keyspace", "_recv", "_requests", "_send", "_socket", "fd", "is_open", "name")
+    __slots__ = (
+        "_epoll",
+        "_is_blocked",
+        "_keyspace",
+        "_recv",
+        "_requests",
+        "_send",
+        "_socket",
+        "fd",
+        "is_open",
+        "name",
+    )
 
     def __init__(self, connected: socket, name: object, keyspace: KeySpace, epoll: epoll) -> None:
         super().__init__()

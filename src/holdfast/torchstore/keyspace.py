@@ -200,7 +200,7 @@ class KeySpace:
         if queue is None:
             peer.out.append(ZERO)
             return
-        peer.out.append(ONE)
+        peer.out.append(_i64(len(queue)))
         put_string(queue.popleft(), peer.out)
         if not queue:
             del self._queues[key]

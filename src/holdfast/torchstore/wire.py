@@ -57,7 +57,7 @@ QUEUE_PUSH = 14
 """key, value. No reply. Of those who wait for the key alone, one wakes up."""
 
 QUEUE_POP = 15
-"""key. Reply: i64 1 and the oldest value, or i64 0."""
+"""key. Reply: i64, how many values the queue had, and if that is not 0, the oldest one, which it has no longer."""
 
 QUEUE_LEN = 16
 """key. Reply: i64."""

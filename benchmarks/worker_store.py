@@ -1,0 +1,118 @@
+"""The store that workers share: holdfast's server beside torch's own, both asked by torch's own client.
+
+How many operations a second one client gets, and eight together; and how long 32 workers take to set up their process
+group. Servers and clients are processes of their own and share the machine's processors.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import subprocess
+import sys
+from contextlib import ExitStack
+from functools import partial
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Any, Self
+
+from benchmarks.measuring import Measurement, Target, in_turns
+from benchmarks.subject import HOLDFAST, TORCH
+from benchmarks.workplace import BenchmarkError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.workplace import Workplace
+
+OPERATIONS = {
+    "get": "get",
+    "add": "add",
+    "check": "check",
+    "wait": "wait for a key that is there",
+}
+CLIENTS = (1, 8)
+RANKS = 32
+
+RATE_TARGET = 0.5
+INIT_TARGET = 1.5
+
+ANSWER_MAX_S = 240.0
+"""A sample that takes longer hangs."""
+
+
+def measure(workplace: Workplace) -> list[Measurement]:
+    quick = workplace.quick
+    measurements = []
+    with ExitStack() as stack:
+        ports = {system: stack.enter_context(_Program("server", system)).answer() for system in (HOLDFAST, TORCH)}
+        clients = stack.enter_context(_Program("clients"))
+        clients.answer()
+
+        def rates(operation: str, count: int) -> Measurement:
+            task = {"task": "rate", "operation": operation, "clients": count, "for_s": 0.2 if quick else 0.5}
+            contestants = {system: partial(_ask, clients, task | {"port": port}) for system, port in ports.items()}
+            who = f"{count} client{'s' * (count > 1)}"
+            return Measurement(
+                f"store, {who}: {OPERATIONS[operation]}",
+                "/s",
+                in_turns(3 if quick else 9, contestants),
+                [Target(RATE_TARGET, at_most=False, against=TORCH)],
+            )
+
+        for count in CLIENTS:
+            measurements += [rates(operation, count) for operation in OPERATIONS]
+        meetings: dict[str, Callable[[int], list[float]]] = {
+            system: partial(_ask, clients, {"task": "init", "ranks": RANKS, "port": port})
+            for system, port in ports.items()
+        }
+        measurements.append(
+            Measurement(
+                f"{RANKS} ranks: init_process_group (gloo)",
+                "s",
+                in_turns(2 if quick else 7, meetings),
+                [Target(INIT_TARGET, at_most=True, against=TORCH)],
+            )
+        )
+    return measurements
+
+
+def _ask(clients: _Program, task: dict[str, Any], number: int) -> list[float]:
+    clients.tell(task | {"round": number})
+    return [clients.answer()]
+
+
+class _Program:
+    """A process of `worker_store_programs`, which answers in lines."""
+
+    def __init__(self, *words: str) -> None:
+        self._messages = TemporaryFile()  # noqa: SIM115 - closed with the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.worker_store_programs", *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._messages,
+            text=True,
+        )
+
+    def tell(self, task: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(task) + "\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> Any:
+        assert self._process.stdout is not None
+        is_there = select.select([self._process.stdout], [], [], ANSWER_MAX_S)[0]
+        line = self._process.stdout.readline() if is_there else ""
+        if not line:
+            self._messages.seek(0)
+            messages = self._messages.read().decode(errors="replace").strip()
+            raise BenchmarkError(f"the store's benchmark had no answer; it wrote:\n{messages[-3000:] or 'nothing'}")
+        return json.loads(line)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+        self._messages.close()
