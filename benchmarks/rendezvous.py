@@ -64,19 +64,23 @@ def _sample(meet: Callable[[int, Any], float], count: int, node: Any, _: int) ->
 
 
 def meet_holdfast(count: int, node: Any) -> float:
-    """The same as `meet_torch`; to be started with `node.run`."""
-    raise NotImplementedError(f"holdfast's rendezvous of {count} nodes is not there yet")
+    return _meet("benchmarks.rendezvous_holdfast", count, node, HOLDFAST_PROCESSES)
 
 
-def meet_torch(count: int, node: Any, processes: int = TORCH_PROCESSES) -> float:
+def meet_torch(count: int, node: Any) -> float:
+    return _meet("benchmarks.rendezvous_torch", count, node, TORCH_PROCESSES)
+
+
+def _meet(program: str, count: int, node: Any, processes: int) -> float:
     """Seconds from the first start of any of `count` agents to the last one that has its rank."""
     run_id = f"meeting{next(_run_ids)}"
     with ExitStack() as stack:
-        server = stack.enter_context(_TorchProcess(node, "server"))
+        server = stack.enter_context(_Process(node, program, "server"))
         port = server.answer()
         shares = [count // processes + (number < count % processes) for number in range(processes)]
         agents = [
-            stack.enter_context(_TorchProcess(node, "agents", port, str(share), str(count), run_id)) for share in shares
+            stack.enter_context(_Process(node, program, "agents", port, str(share), str(count), run_id))
+            for share in shares
         ]
         for each in agents:
             each.answer()
@@ -86,11 +90,11 @@ def meet_torch(count: int, node: Any, processes: int = TORCH_PROCESSES) -> float
         return (max(int(each.answer()) for each in agents) - began_ns) / 1e9
 
 
-class _TorchProcess:
-    def __init__(self, node: Any, *words: str) -> None:
+class _Process:
+    def __init__(self, node: Any, program: str, *words: str) -> None:
         self._messages = TemporaryFile()  # noqa: SIM115 - closed with the process
         self._process: subprocess.Popen[str] = node.run(
-            [sys.executable, "-m", "benchmarks.rendezvous_torch", *words],
+            [sys.executable, "-m", program, *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._messages,
@@ -110,7 +114,7 @@ class _TorchProcess:
         if not line:
             self._messages.seek(0)
             messages = self._messages.read().decode(errors="replace").strip()
-            raise BenchmarkError(f"torch's agents did not meet; they wrote:\n{messages[-3000:] or 'nothing'}")
+            raise BenchmarkError(f"agents did not meet; they wrote:\n{messages[-3000:] or 'nothing'}")
         return line
 
     def __enter__(self) -> Self:

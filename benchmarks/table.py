@@ -27,12 +27,12 @@ def table(measurements: Sequence[Measurement]) -> str:
 
 def _rows(measurement: Measurement) -> list[tuple[str, ...]]:
     limit = measurement.limit()
-    ratio = measurement.ratio(HOLDFAST, TORCH)
+    ratio = measurement.ratio(HOLDFAST, TORCH) if TORCH in measurement.samples else None
     first = (
         measurement.what,
         measurement.unit,
         _with_quartiles(measurement.spread(HOLDFAST)),
-        _with_quartiles(measurement.spread(TORCH)),
+        _with_quartiles(measurement.spread(TORCH)) if TORCH in measurement.samples else "",
         f"{number(measurement.spread(limit).median)} {limit}" if limit else "",
         number(ratio.median) if ratio else "",
     )

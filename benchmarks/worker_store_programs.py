@@ -1,7 +1,7 @@
 """A process of scenario worker_store: `server SYSTEM`, or `clients`.
 
-A server says its port. The one with the clients has imported torch, and forks as many as a task needs: it reads tasks in
-lines of JSON, and says the number that each of them is about.
+Both answer in lines of JSON, first that they are ready. The one with the clients has imported torch, and forks as many
+as a task needs: it reads tasks, and says the number that each of them is about.
 """
 
 from __future__ import annotations
@@ -24,25 +24,35 @@ HOST = "127.0.0.1"
 BETWEEN_LOOKS = 100
 """How many operations a client makes between two looks at the clock."""
 
-CHILD_MAX_S = 200
+CHILD_MAX_S = 60
 """A client that takes longer hangs, and its alarm ends it."""
 
 
 def serve(system: str) -> None:
-    if system == HOLDFAST:
-        from holdfast.torchstore import TorchStoreServer
+    """For each line that comes, a new store instead of the last one, and its port."""
+    make = _holdfast_store if system == HOLDFAST else _torch_store
+    print(json.dumps("ready"), flush=True)
+    end = None
+    for _ in sys.stdin:
+        if end is not None:
+            end()
+        port, end = make()
+        print(port, flush=True)
 
-        server = TorchStoreServer(HOST)
-        server.start()
-        port = server.port
-    else:
-        from torch.distributed import TCPStore
 
-        store = TCPStore(HOST, 0, is_master=True, wait_for_workers=False)
-        port = store.port
-    print(port, flush=True)
-    sys.stdin.read()
-    os._exit(0)
+def _holdfast_store() -> tuple[int, Callable[[], None]]:
+    from holdfast.torchstore import TorchStoreServer
+
+    server = TorchStoreServer(HOST)
+    server.start()
+    return server.port, server.stop
+
+
+def _torch_store() -> tuple[int, Callable[[], None]]:
+    from torch.distributed import TCPStore
+
+    store = [TCPStore(HOST, 0, is_master=True, wait_for_workers=False)]
+    return store[0].port, store.clear
 
 
 def clients() -> None:
@@ -93,7 +103,6 @@ def _init_s(task: dict[str, Any]) -> float:
             "RANK": str(rank),
             "WORLD_SIZE": str(task["ranks"]),
             "TORCHELASTIC_USE_AGENT_STORE": "True",
-            "TORCHELASTIC_RESTART_COUNT": str(task["round"]),
             "GLOO_SOCKET_IFNAME": "lo",
         }
         ready()
@@ -132,7 +141,7 @@ def _children(count: int, job: Callable[[int, Callable[[], None]], float]) -> tu
 
 
 def _child(number: int, job: Callable[[int, Callable[[], None]], float], go: int, end: int, say: int) -> None:
-    """Tells the parent when it is ready and what its job returned; `go` and `end` are at their ends when it may go on."""
+    """Tells the parent when it is ready, and what its job returned; `go` and `end` end when it may go on."""
     signal.alarm(CHILD_MAX_S)
 
     def ready() -> None:

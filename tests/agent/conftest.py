@@ -20,7 +20,9 @@ def post(tmp_path):
 
 @pytest.fixture
 def rdzv():
-    return StaticRendezvous.alone(RendezvousParameters("static", "", "the-run", 1, 1))
+    handler = StaticRendezvous.alone(RendezvousParameters("static", "", "the-run", 1, 1))
+    yield handler
+    handler.shutdown()
 
 
 @pytest.fixture

@@ -155,7 +155,7 @@ def test_the_environment_of_a_worker(agent_of, monkeypatch):
             "TORCHELASTIC_RESTART_COUNT": "0",
             "TORCHELASTIC_MAX_RESTARTS": "4",
             "TORCHELASTIC_RUN_ID": "the-run",
-            "TORCHELASTIC_USE_AGENT_STORE": "False",
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
             "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         }
 

@@ -18,7 +18,7 @@ DEADLINE_S = 240
 
 @pytest.fixture(autouse=True)
 def framework(request):
-    """A module names the package it is about. Without it there is nothing to test; where CI is set that is a failure."""
+    """A module names the package it is about. Without it there is nothing to test, which is a failure in CI."""
     package = request.module.FRAMEWORK
     if importlib.util.find_spec(package) is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"needs {package}: make test installs it")

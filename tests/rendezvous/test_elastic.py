@@ -23,8 +23,8 @@ from holdfast.rendezvous import (
     rendezvous_handler_registry,
 )
 from holdfast.rendezvous.errors import JobFailedError
+from holdfast.rendezvous.hosting import free_port
 from holdfast.rendezvous.records import Keys
-from holdfast.rendezvous.static import free_port
 
 PATIENCE_S = 60.0
 
@@ -80,9 +80,10 @@ def nodes():
 def until_over(handler):
     """Why the round is over, once it is: the descriptor says when to ask."""
     deadline = time.monotonic() + PATIENCE_S
-    while (reason := handler.round_over()) is None:
+    while (over := handler.round_over()) is None:
         assert select.select([handler.fileno()], [], [], deadline - time.monotonic())[0], "the round goes on"
-    return reason
+    assert over.may_finish is over.reason.startswith("letting in ")
+    return over.reason
 
 
 def a_failure(message="RuntimeError: no more data"):

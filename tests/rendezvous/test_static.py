@@ -8,21 +8,47 @@ import pytest
 
 from holdfast.errors import InputError
 from holdfast.rendezvous import RendezvousParameters, rendezvous_handler_registry
-from holdfast.rendezvous.static import free_port, parse_endpoint
+from holdfast.rendezvous.hosting import free_port
+from holdfast.rendezvous.static import parse_endpoint
 
 
-def create(backend="static", endpoint="", nodes=(1, 1), local_addr=None, **config):
+def make(backend="static", endpoint="", nodes=(1, 1), local_addr=None, **config):
     parameters = RendezvousParameters(backend, endpoint, "run", *nodes, local_addr, **config)
     return rendezvous_handler_registry.create_handler(parameters)
 
 
-def test_a_single_node_needs_nothing():
+@pytest.fixture
+def create():
+    """Makes handlers that are shut down after the test."""
+    made = []
+
+    def create_one(*args, **options):
+        made.append(make(*args, **options))
+        return made[-1]
+
+    yield create_one
+    for handler in made:
+        assert handler.shutdown()
+
+
+def can_listen(address, port):
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as server:
+        try:
+            server.bind((address, port))
+        except OSError:
+            return False
+    return True
+
+
+def test_a_single_node_needs_nothing(create):
     handler = create()
     info = handler.next_rendezvous()
     assert (info.rank, info.world_size) == (0, 1)
     assert info.bootstrap_store_info.master_addr == "127.0.0.1"
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", info.bootstrap_store_info.master_port))
+    assert handler.use_agent_store
+    port = info.bootstrap_store_info.master_port
+    assert info.hosting.store.port == port
+    assert not can_listen("127.0.0.1", port), "nobody can take it"
     assert handler.get_run_id() == "run"
     assert handler.num_nodes_waiting() == 0
     assert not handler.needs_polling
@@ -30,33 +56,74 @@ def test_a_single_node_needs_nothing():
     handler.set_closed()
     assert handler.is_closed()
     assert handler.shutdown()
+    assert can_listen("127.0.0.1", port)
+
+
+def test_rank_0_may_serve_itself(create, monkeypatch):
+    info = create(store_host="rank0").next_rendezvous()
+    assert can_listen("127.0.0.1", info.bootstrap_store_info.master_port)
+    assert not create(store_host="rank0").use_agent_store
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    assert not create().use_agent_store
+    with pytest.raises(InputError, match="--store-host 'me': write agent or rank0"):
+        make(store_host="me")
+
+
+def test_a_port_for_jax_is_held_in_the_way_that_lets_it_in(create):
+    info = create().next_rendezvous()
+    port = info.coordinator_port
+    assert not can_listen("127.0.0.1", port)
+    with socket.socket(socket.AF_INET6) as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        server.bind(("::", port))
+        server.listen()
+        with socket.create_connection(("127.0.0.1", port)), server.accept()[0]:
+            pass
+
+
+def test_a_port_that_is_taken_is_named(create):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(InputError, match=f"--master-port {port}: .*in use"):
+            create(endpoint=f"127.0.0.1:{port}").next_rendezvous()
+
+
+def test_the_node_of_rank_0_listens_for_all(create):
+    port = free_port("127.0.0.1")
+    master = create(endpoint=f"127.0.0.1:{port}", nodes=(2, 2), rank=0).next_rendezvous()
+    other = create(endpoint=f"127.0.0.1:{port}", nodes=(2, 2), rank=1).next_rendezvous()
+    assert master.hosting.store.port == port
+    assert other.hosting is None
+    assert master.coordinator_port == other.coordinator_port == port + 1
 
 
 @pytest.mark.parametrize("backend", ["static", "c10d", "etcd"])
-def test_a_single_node_meets_nobody_whatever_the_backend(backend):
+def test_a_single_node_meets_nobody_whatever_the_backend(create, backend):
     handler = create(backend)
     assert handler.get_backend() == backend
     assert handler.next_rendezvous().world_size == 1
 
 
-def test_each_round_has_a_fresh_store():
+def test_each_round_has_a_fresh_store(create):
     handler = create()
     handler.next_rendezvous().store.set("key", "value")
     assert not handler.next_rendezvous().store.check(["key"])
 
 
-def test_the_advertised_address():
+def test_the_advertised_address(create):
     assert create(local_addr="127.0.0.2").next_rendezvous().bootstrap_store_info.master_addr == "127.0.0.2"
 
 
-def test_several_nodes_are_where_they_were_told():
+def test_several_nodes_are_where_they_were_told(create):
     info = create(endpoint="node0:1234", nodes=(3, 3), rank=2).next_rendezvous()
     assert (info.rank, info.world_size, info.store) == (2, 3, None)
     assert info.bootstrap_store_info.master_addr == "node0"
     assert info.bootstrap_store_info.master_port == 1234
 
 
-def test_a_given_port_is_used_by_a_single_node_too():
+def test_a_given_port_is_used_by_a_single_node_too(create):
     assert create(endpoint="127.0.0.1:1234").next_rendezvous().bootstrap_store_info.master_port == 1234
 
 
@@ -79,7 +146,7 @@ def test_a_given_port_is_used_by_a_single_node_too():
 )
 def test_bad_input_is_named(options, message):
     with pytest.raises(InputError, match=message):
-        create(**options)
+        make(**options)
 
 
 @pytest.mark.parametrize(

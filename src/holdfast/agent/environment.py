@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast.agent.group import Worker, WorkerGroup
+    from holdfast.agent.group import Worker, WorkerGroup, WorkerSpec
 
 
 def worker_environment(
@@ -33,14 +33,35 @@ def worker_environment(
         "TORCHELASTIC_RESTART_COUNT": str(restart_count),
         "TORCHELASTIC_MAX_RESTARTS": str(spec.max_restarts),
         "TORCHELASTIC_RUN_ID": spec.rdzv_handler.get_run_id(),
-        "TORCHELASTIC_USE_AGENT_STORE": str(spec.rdzv_handler.use_agent_store),
+        "TORCHELASTIC_USE_AGENT_STORE": str(_agent_serves(spec)),
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": agent_environment.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
     }
+    if group.coordinator_port is not None:
+        env.update(_for_jax(group, worker, agent_environment))
     if group.generation is not None:
         env["HOLDFAST_GENERATION"] = str(group.generation)
     if spec.virtual_local_rank:
         env["LOCAL_RANK"] = "0"
         env["CUDA_VISIBLE_DEVICES"] = _own_device(worker.local_rank, agent_environment.get("CUDA_VISIBLE_DEVICES"))
+    return env
+
+
+def _agent_serves(spec: WorkerSpec) -> bool:
+    """Where the specification has a master of its own, that one is not the agent's."""
+    return spec.rdzv_handler.use_agent_store and spec.master_addr is None and spec.master_port is None
+
+
+def _for_jax(group: WorkerGroup, worker: Worker, agent_environment: Mapping[str, str]) -> dict[str, str]:
+    """What `jax.distributed.initialize` looks for, or people give it. Nothing else reads these."""
+    address = f"[{group.master_addr}]" if ":" in str(group.master_addr) else group.master_addr
+    env = {
+        "JAX_COORDINATOR_ADDRESS": f"{address}:{group.coordinator_port}",
+        "JAX_NUM_PROCESSES": str(worker.world_size),
+        "JAX_PROCESS_ID": str(worker.global_rank),
+    }
+    # A single worker may use all devices of its node; of several, each has its own.
+    if group.spec.local_world_size > 1 and "JAX_LOCAL_DEVICE_IDS" not in agent_environment:
+        env["JAX_LOCAL_DEVICE_IDS"] = "0" if group.spec.virtual_local_rank else str(worker.local_rank)
     return env
 
 

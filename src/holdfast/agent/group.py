@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from holdfast.errors import ProcessFailure
     from holdfast.rendezvous import RendezvousHandler
+    from holdfast.rendezvous.hosting import Hosting
 
 
 class WorkerSpec:
@@ -112,9 +113,11 @@ class WorkerGroup:
     """The workers of one node, which start, restart and stop together."""
 
     __slots__ = (
+        "coordinator_port",
         "generation",
         "group_rank",
         "group_world_size",
+        "hosting",
         "master_addr",
         "master_port",
         "spec",
@@ -132,6 +135,8 @@ class WorkerGroup:
         self.group_world_size: int | None = None
         self.master_addr: str | None = None
         self.master_port: int | None = None
+        self.coordinator_port: int | None = None
+        self.hosting: Hosting | None = None
         self.state = WorkerState.INIT
 
 

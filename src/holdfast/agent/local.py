@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.agent.health import HealthCheckServer
     from holdfast.errors import ProcessFailure
     from holdfast.processes import LogsSpecs, PContext
+    from holdfast.torchstore import TorchStoreServer
     from holdfast.watchdog import FileTimerRequest, FileTimerServer
 
 ENABLE_FILE_TIMER = "TORCHELASTIC_ENABLE_FILE_TIMER"
@@ -162,6 +163,9 @@ class LocalElasticAgent(SimpleElasticAgent):
             deadline = self._watchdog.next_deadline()
             if deadline is not None:
                 waits_s.append(max(0.0, deadline - time.time()))
+        store = self._unserved_store(worker_group)
+        if store is not None:
+            poll.register(store, select.POLLIN)
         news = worker_group.spec.rdzv_handler.fileno()
         if news is not None:
             poll.register(news, select.POLLIN)
@@ -175,9 +179,19 @@ class LocalElasticAgent(SimpleElasticAgent):
             handlers.raise_pending(sections=1)
             poll.poll(poll_ms(min(waits_s)) if waits_s else None)
 
+    def _serve_store(self, worker_group: WorkerGroup) -> None:
+        """Not before somebody connects: most of what is needed for it is then imported while workers import torch."""
+
+    def _unserved_store(self, worker_group: WorkerGroup) -> TorchStoreServer | None:
+        store = None if worker_group.hosting is None else worker_group.hosting.store
+        return None if store is None or store.is_started else store
+
     @prof
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         assert self._pcontext is not None
+        store = self._unserved_store(worker_group)
+        if store is not None and store.has_clients():
+            store.start()
         if self._watchdog is not None:
             self._watchdog.read()
             self._watchdog.expire(time.time())

@@ -91,6 +91,11 @@ class SimpleElasticAgent(ElasticAgent):
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: float = SHUTDOWN_TIMEOUT_S) -> None:
         """End whatever is left, once and for all."""
 
+    def _serve_store(self, worker_group: WorkerGroup) -> None:
+        """Begin to answer those who connect to the workers' store, if this node has it; they may wait until then."""
+        if worker_group.hosting is not None and worker_group.hosting.store is not None:
+            worker_group.hosting.store.start()
+
     def _let_workers_finish(self, worker_group: WorkerGroup, reason: str) -> None:
         """Ask the workers to end by themselves before they are stopped, if there is a way to ask, and wait a while."""
 
@@ -118,6 +123,8 @@ class SimpleElasticAgent(ElasticAgent):
         worker_group.group_world_size = info.world_size
         worker_group.master_addr = spec.master_addr or info.bootstrap_store_info.master_addr
         worker_group.master_port = spec.master_port or info.bootstrap_store_info.master_port
+        worker_group.coordinator_port = info.coordinator_port
+        worker_group.hosting = info.hosting
         with self._journal.timed("ASSIGN_WORKER_RANKS"):
             worker_group.workers = self._assign_worker_ranks(info.store, info.rank, info.world_size, spec)
         log.info(
@@ -163,6 +170,7 @@ class SimpleElasticAgent(ElasticAgent):
             ids = self._start_workers(worker_group)
         for worker in worker_group.workers:
             worker.id = ids[worker.local_rank]
+        self._serve_store(worker_group)
         worker_group.state = after(worker_group.state, Step.START)
         self._journal.open(self._event_log_path())
 
@@ -201,6 +209,8 @@ class SimpleElasticAgent(ElasticAgent):
             try:
                 self._shutdown(death_sig, timeout=self._shutdown_timeout)
             finally:
+                if self._worker_group.hosting is not None:
+                    self._worker_group.hosting.close()
                 self._journal.close()
         return result
 

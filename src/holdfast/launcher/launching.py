@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 SHUTDOWN_TIMEOUT_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 
+BUILT_IN_BACKENDS = ("static", "c10d", "etcd")
+"""Those that know of our own settings; others may stumble over what they do not know."""
+
 log = get_logger(__name__)
 
 
@@ -125,6 +128,9 @@ def _make_rendezvous(
         from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
 
         raise InputError("--start-method fork: a process that talks to etcd cannot be forked; use spawn or forkserver")
+    settings = dict(config.rdzv_configs)
+    if config.rdzv_backend in BUILT_IN_BACKENDS:
+        settings.setdefault("store_host", config.store_host)
     return rendezvous_handler_registry.create_handler(
         RendezvousParameters(
             backend=config.rdzv_backend,
@@ -133,7 +139,7 @@ def _make_rendezvous(
             min_nodes=config.min_nodes,
             max_nodes=config.max_nodes,
             local_addr=config.local_addr,
-            **config.rdzv_configs,
+            **settings,
         )
     )
 

@@ -361,6 +361,7 @@ def _next_generation(view: View, settings: Settings, keys: Keys) -> Propose:
         ),
         master_address=nodes[order[0]].address,
         master_port=nodes[order[0]].port,
+        coordinator_port=nodes[order[0]].coordinator_port,
         restarts=(last.restarts if last else 0) + failed,
         max_restarts=last.max_restarts if last else settings.max_restarts,
     )

@@ -29,11 +29,11 @@ from holdfast.rendezvous.errors import (
     RendezvousTimeoutError,
 )
 from holdfast.rendezvous.handler import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo, RoundOver
+from holdfast.rendezvous.hosting import Hosting
 from holdfast.rendezvous.member import Member
 from holdfast.rendezvous.membership import RETRY_S, Membership
 from holdfast.rendezvous.records import TEXT_MAX_CHARACTERS, End, EndKind, Failure, Keys, Node
 from holdfast.rendezvous.shared_store import SharedStore
-from holdfast.rendezvous.static import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,6 +73,7 @@ class ElasticRendezvous(RendezvousHandler):
         self._thread: LoopThread | None = None
         self._store: CoordinationStore | None = None
         self._member: Member | None = None
+        self._hosting: Hosting | None = None
         self._fence: Callable[[float], None] | None = None
         self._saying: asyncio.TimerHandle | None = None
         self._status = ""
@@ -92,6 +93,10 @@ class ElasticRendezvous(RendezvousHandler):
 
     def get_run_id(self) -> str:
         return self._run_id
+
+    @property
+    def use_agent_store(self) -> bool:
+        return self._settings.agent_serves
 
     def bring(self, role: str, local_world_size: int, max_restarts: int) -> None:
         self._node = replace(self._node, role=role, workers=local_world_size)
@@ -225,6 +230,8 @@ class ElasticRendezvous(RendezvousHandler):
             restart_count=generation.restarts,
             generation=generation.number,
             nodes=[(member.role, member.workers) for member in generation.members],
+            coordinator_port=generation.coordinator_port,
+            hosting=self._hosting,
         )
 
     def _reason_for_leaving(self, left: Leave) -> Exception:
@@ -296,6 +303,7 @@ class ElasticRendezvous(RendezvousHandler):
         if thread is None:
             return True
         self._fence = None
+        self._let_go()
         try:
             thread.call(self._end(patience_s), patience_s + LEAVE_TIMEOUT_S)
         except (CoordinationError, TimeoutError, OSError) as error:
@@ -331,7 +339,10 @@ class ElasticRendezvous(RendezvousHandler):
                 store_may_return=self._place.may_return,
             )
             self._member = Member(membership, self._store, self)
-        self._node = replace(self._node, port=free_port(self._node.address))
+        # Fresh ports for each round: what is left of the last one must not be taken for this.
+        self._let_go()
+        self._hosting = Hosting(self._node.address, serves_store=self._settings.agent_serves)
+        self._node = replace(self._node, port=self._hosting.port, coordinator_port=self._hosting.coordinator_port)
         self._member.seek(self._node)
 
     async def _find_address(self, store: CoordinationStore, loop: asyncio.AbstractEventLoop) -> str:
@@ -383,6 +394,8 @@ class ElasticRendezvous(RendezvousHandler):
         assert self._member is not None
         rank = generation.rank_of(self._member.membership.me.node)
         assert rank is not None
+        if rank > 0:
+            self._let_go()
         self._generation, self._rank, self._has_started = generation, rank, True
         self._hush()
         self._wake()
@@ -411,6 +424,11 @@ class ElasticRendezvous(RendezvousHandler):
     def break_down(self, error: Exception) -> None:
         self._error = error
         self._wake()
+
+    def _let_go(self) -> None:
+        hosting, self._hosting = self._hosting, None
+        if hosting is not None:
+            hosting.close()
 
     def _say(self) -> None:
         log.warning("run %r: %s", self._run_id, self._status)

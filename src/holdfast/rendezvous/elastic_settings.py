@@ -9,6 +9,7 @@ from holdfast.errors.tree import InputError
 from holdfast.logger import get_logger
 from holdfast.rendezvous.addresses import bracketed, is_loopback
 from holdfast.rendezvous.decide import Settings
+from holdfast.rendezvous.hosting import agent_serves
 from holdfast.rendezvous.meeting_place import EmbeddedPlace, EtcdPlace
 from holdfast.rendezvous.records import NO_RANK
 from holdfast.rendezvous.static import parse_endpoint
@@ -42,10 +43,10 @@ ETCD_KEYS = frozenset(
 COMMON_KEYS = frozenset(
     (
         *("join_timeout", "last_call_timeout", "close_timeout", "keep_alive_interval", "keep_alive_max_attempt"),
-        *("heartbeat_timeout", "read_timeout", "timeout", "rank"),
+        *("store_host", "rank", "heartbeat_timeout", "read_timeout", "timeout"),
     )
 )
-"""The last line is accepted and means nothing here, but for the rank that a node asks for."""
+"""The last three are accepted, and mean nothing here."""
 
 log = get_logger(__name__)
 
@@ -53,7 +54,7 @@ log = get_logger(__name__)
 class ElasticSettings:
     """All settings of an elastic rendezvous."""
 
-    __slots__ = ("close_timeout_s", "keep_alive_s", "limits", "place", "rank", "ttl_s")
+    __slots__ = ("agent_serves", "close_timeout_s", "keep_alive_s", "limits", "place", "rank", "ttl_s")
 
     def __init__(self, params: RendezvousParameters, environ: Mapping[str, str] = os.environ) -> None:
         is_etcd = params.backend == "etcd"
@@ -77,6 +78,7 @@ class ElasticSettings:
             join_timeout_s=_seconds(params, "join_timeout", JOIN_TIMEOUT_S),
         )
         self.rank = _rank(params, environ)
+        self.agent_serves = agent_serves(params.get("store_host"))
         self.place = _etcd(params, self.ttl_s) if is_etcd else _embedded(params, self.ttl_s, environ)
 
 

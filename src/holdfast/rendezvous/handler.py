@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from holdfast.errors import ProcessFailure
+    from holdfast.rendezvous.hosting import Hosting
 
 
 class RendezvousStoreInfo:
@@ -40,10 +41,21 @@ class RendezvousInfo:
     """What a node knows after a round: its rank among the nodes, how many there are, and what they share.
 
     Where the nodes agree on more than that, it is here, too: how often the job was restarted, the number of the round,
-    and the role and the number of workers of every node, by rank.
+    the role and the number of workers of every node, by rank, and a port for JAX's coordinator beside the master's.
+    `hosting` is what this node holds for all workers if it has rank 0; the handler lets go of it.
     """
 
-    __slots__ = ("bootstrap_store_info", "generation", "nodes", "rank", "restart_count", "store", "world_size")
+    __slots__ = (
+        "bootstrap_store_info",
+        "coordinator_port",
+        "generation",
+        "hosting",
+        "nodes",
+        "rank",
+        "restart_count",
+        "store",
+        "world_size",
+    )
 
     def __init__(
         self,
@@ -54,6 +66,8 @@ class RendezvousInfo:
         restart_count: int | None = None,
         generation: int | None = None,
         nodes: Sequence[tuple[str, int]] | None = None,
+        coordinator_port: int | None = None,
+        hosting: Hosting | None = None,
     ) -> None:
         self.store = store
         self.rank = rank
@@ -62,6 +76,8 @@ class RendezvousInfo:
         self.restart_count = restart_count
         self.generation = generation
         self.nodes = nodes
+        self.coordinator_port = coordinator_port
+        self.hosting = hosting
 
     def __repr__(self) -> str:
         return f"RendezvousInfo(rank={self.rank}, world_size={self.world_size}, {self.bootstrap_store_info!r})"

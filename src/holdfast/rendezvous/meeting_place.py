@@ -101,7 +101,7 @@ class EmbeddedPlace(MeetingPlace):
                 ) from error
             self._server = server
             self.is_host = True
-            _allow_descriptors(CONNECTIONS_A_NODE * self._nodes_max)
+            allow_descriptors(CONNECTIONS_A_NODE * self._nodes_max)
             return
 
     async def close(self) -> None:
@@ -151,7 +151,7 @@ class EtcdPlace(MeetingPlace):
         )
 
 
-def _allow_descriptors(connections: int) -> None:
+def allow_descriptors(connections: int) -> None:
     """Raise this process's limit of open files if so many connections do not fit; most systems begin with 1,024."""
     import resource  # noqa: PLC0415 - only the host of a large job
 

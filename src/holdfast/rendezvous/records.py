@@ -35,7 +35,8 @@ TEXT_MAX_CHARACTERS = 16_384
 
 
 class Node(Struct, frozen=True):
-    """A node as the others see it. `port` is free on it, for the workers' master should it have rank 0.
+    """A node as the others see it. `port` and `coordinator_port` are for the workers' master and for JAX's coordinator,
+    should it have rank 0.
 
     `stopped` is the newest generation whose workers have all ended here: a node that was in the last generation
     can be in the next only once it has said so.
@@ -48,6 +49,7 @@ class Node(Struct, frozen=True):
     workers: int
     rank: int = NO_RANK
     stopped: int = 0
+    coordinator_port: int = 0
 
 
 class Member(Struct, frozen=True, array_like=True):
@@ -69,6 +71,7 @@ class Generation(Struct, frozen=True):
     master_port: int
     restarts: int
     max_restarts: int
+    coordinator_port: int = 0
 
     def rank_of(self, node: str) -> int | None:
         for rank, member in enumerate(self.members):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from holdfast.rendezvous.handler import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
+from holdfast.rendezvous.hosting import Hosting, agent_serves
 from holdfast.rendezvous.store import LocalStore
 
 TYPE_CHECKING = False
@@ -38,6 +39,7 @@ class StaticRendezvous(RendezvousHandler):
         world_size: int,
         run_id: str,
         backend: str = "static",
+        store_host: str | None = None,
     ) -> None:
         """A `master_port` of None is a free one in each round, which only a single node can choose."""
         self._backend = backend
@@ -47,11 +49,14 @@ class StaticRendezvous(RendezvousHandler):
         self._world_size = world_size
         self._run_id = run_id
         self._closed = False
+        self._agent_serves = agent_serves(store_host)
+        self._hosting: Hosting | None = None
 
     @classmethod
     def alone(cls, params: RendezvousParameters) -> StaticRendezvous:
         """For a single node, which has nobody to meet, whatever backend it was told to use."""
-        return cls(params.local_addr or LOOPBACK, None, 0, 1, params.run_id, params.backend)
+        address = params.local_addr or LOOPBACK
+        return cls(address, None, 0, 1, params.run_id, params.backend, params.get("store_host"))
 
     @classmethod
     def from_parameters(cls, params: RendezvousParameters) -> StaticRendezvous:
@@ -68,16 +73,46 @@ class StaticRendezvous(RendezvousHandler):
         if not params.endpoint and params.max_nodes == 1:
             return cls.alone(params)
         host, port = parse_endpoint(params.endpoint, DEFAULT_MASTER_PORT)
-        return cls(host, port, rank, params.max_nodes, params.run_id)
+        return cls(host, port, rank, params.max_nodes, params.run_id, store_host=params.get("store_host"))
 
     def get_backend(self) -> str:
         return self._backend
 
+    @property
+    def use_agent_store(self) -> bool:
+        return self._agent_serves
+
     def next_rendezvous(self) -> RendezvousInfo:
-        port = self._master_port or free_port(self._master_addr)
-        # With several nodes there is nothing that they share, and nothing that they need to.
-        store = LocalStore() if self._world_size == 1 else None
-        return RendezvousInfo(store, self._rank, self._world_size, RendezvousStoreInfo(self._master_addr, port))
+        self._let_go()
+        if self._rank == 0:
+            address, port = self._own_address(), self._master_port or 0
+            self._hosting = Hosting(address, port, serves_store=self._agent_serves)
+        hosting = self._hosting
+        port = self._master_port or (hosting.port if hosting else 0)
+        # Nodes that share nothing can agree on a port only by arithmetic.
+        coordinator_port = hosting.coordinator_port if hosting and self._world_size == 1 else port + 1
+        return RendezvousInfo(
+            # With several nodes there is nothing that they share, and nothing that they need to.
+            LocalStore() if self._world_size == 1 else None,
+            self._rank,
+            self._world_size,
+            RendezvousStoreInfo(self._master_addr, port),
+            coordinator_port=coordinator_port,
+            hosting=hosting,
+        )
+
+    def _own_address(self) -> str:
+        """The address that the node of rank 0 listens on."""
+        if self._world_size == 1:
+            return self._master_addr
+        from holdfast.rendezvous.addresses import own_addresses  # noqa: PLC0415 - only for several nodes
+
+        return (own_addresses(self._master_addr) or [""])[0]
+
+    def _let_go(self) -> None:
+        if self._hosting is not None:
+            self._hosting.close()
+            self._hosting = None
 
     def is_closed(self) -> bool:
         return self._closed
@@ -92,7 +127,11 @@ class StaticRendezvous(RendezvousHandler):
         return self._run_id
 
     def shutdown(self) -> bool:
+        self._let_go()
         return True
+
+    def leave(self) -> None:
+        self._let_go()
 
 
 def parse_endpoint(endpoint: str, default_port: int) -> tuple[str, int]:
@@ -106,20 +145,3 @@ def parse_endpoint(endpoint: str, default_port: int) -> tuple[str, int]:
     from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
 
     raise InputError(f"--rdzv-endpoint {endpoint!r}: write HOST:PORT, such as node0:29500 or [fd00::1]:29500")
-
-
-def free_port(host: str) -> int:
-    """A port of `host`, an address of this machine, that nobody listens on at the moment."""
-    import _socket  # noqa: PLC0415 - the module that wraps it costs 7 ms
-
-    family = _socket.AF_INET6 if ":" in host else _socket.AF_INET
-    probe = _socket.socket(family, _socket.SOCK_STREAM)
-    try:
-        try:
-            probe.bind((host, 0))
-        except OSError:
-            probe.bind(("", 0))  # an address that is translated on its way here
-        port: int = probe.getsockname()[1]
-        return port
-    finally:
-        probe.close()

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from select import epoll
 
     from holdfast.torchstore.keyspace import KeySpace
+    from holdfast.torchstore.wire import Pieces
 
 READ_BYTES = 16 << 10
 """How much is read at once from a client."""
@@ -44,12 +45,15 @@ class Connection(Peer):
         "fd",
         "is_open",
         "name",
+        "since",
     )
 
-    def __init__(self, connected: socket, name: object, keyspace: KeySpace, epoll: epoll) -> None:
+    def __init__(self, connected: socket, name: object, since: float, keyspace: KeySpace, epoll: epoll) -> None:
+        """`name` and `since`, who it is and since when, are for the loop."""
         super().__init__()
         self.fd = connected.fileno()
         self.name = name
+        self.since = since
         self.is_open = True
         self._socket = connected
         self._recv = connected.recv
@@ -73,8 +77,7 @@ class Connection(Peer):
     def serve(self) -> bool:
         """Do what can be done now. False if the client has gone."""
         if self._is_blocked:
-            self.flush()
-            if not self._is_blocked:
+            if self.flush():
                 self._work()
             return True
         missing = self._requests.missing_bytes
@@ -96,16 +99,19 @@ class Connection(Peer):
         try:
             while (request := take()) is not None:
                 operations[request[0]](self, *request[1])
-                if len(out) >= REPLIES_MAX:
-                    self.flush()
-                    if self._is_blocked:
-                        return
+                if len(out) >= REPLIES_MAX and not self.flush():
+                    return
         finally:
-            if out:
+            if out and not self._is_blocked:
                 self.flush()
 
-    def flush(self) -> None:
-        """Send as much as goes out. While that is not all, nothing is read."""
+    def tell(self) -> None:
+        """Send what others have put into `out`; if earlier replies still wait to go out, it goes with them."""
+        if not self._is_blocked:
+            self.flush()
+
+    def flush(self) -> bool:
+        """Send as much as goes out. While that is not all, which is False, nothing is read."""
         out = self.out
         try:
             while out:
@@ -121,13 +127,14 @@ class Connection(Peer):
             if not self._is_blocked:
                 self._is_blocked = True
                 self._epoll.modify(self.fd, EPOLLOUT)
-            return
+            return False
         if self._is_blocked:
             self._is_blocked = False
             self._epoll.modify(self.fd, EPOLLIN)
+        return True
 
 
-def _drop(out: list[bytes], sent: int) -> None:
+def _drop(out: Pieces, sent: int) -> None:
     """Take the first `sent` bytes from `out`."""
     done = 0
     for piece in out:

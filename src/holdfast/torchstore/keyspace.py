@@ -52,8 +52,9 @@ ONE, ZERO = _i64(1), _i64(0)
 class KeySpace:
     """`operations[number](peer, *fields)` carries out a request.
 
-    It puts replies at the ends of the `out` of those whom they concern: of the peer that asks, and of those who wait. The
-    latter are then in `woken` as well, for the caller to empty. A request that cannot be carried out is a ProtocolError.
+    It puts replies at the ends of the `out` of those whom they concern: of the peer that asks, and of those who wait.
+    The latter are then in `woken` as well, for the caller to empty. A request that cannot be carried out is a
+    ProtocolError.
     """
 
     __slots__ = ("_queues", "_values", "_waits", "operations", "woken")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from _socket import SOCK_STREAM, socket
+from contextlib import suppress
 from errno import EMFILE, ENFILE
 from select import EPOLLIN, epoll
 
@@ -22,6 +23,12 @@ ACCEPT_PAUSE_S = 0.5
 DESCRIPTORS_SPARE = 64
 """How many descriptors are left to the rest of the process."""
 
+SPARE_TO_COMPLAIN = 2
+"""How many descriptors are held, so that it can be said when there are no others."""
+
+GREETING_MAX_S = 5.0
+"""How long a client has time to greet, before its place may be given to another. torch's greets at once."""
+
 _log = get_logger("torchstore")
 
 
@@ -36,7 +43,7 @@ class Loop:
         self._epoll = epoll()
         self._connections: dict[int, Connection] = {}
         self._accept_at: float | None = None
-        self._has_complained = False
+        self._spare = [os.dup(wake) for _ in range(SPARE_TO_COMPLAIN)]
         self._epoll.register(wake, EPOLLIN)
         self._epoll.register(listener.fileno(), EPOLLIN)
 
@@ -52,6 +59,7 @@ class Loop:
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
+        self._close_spare()
         self._epoll.close()
 
     def _turn(self) -> bool:
@@ -81,7 +89,7 @@ class Loop:
             self._end(connection)
         except OSError:
             self._end(connection)  # it is broken, which is how most end
-        except Exception:
+        except Exception:  # noqa: BLE001 - one client's end is not the others'
             _log.exception("the connection from %s ends, by a mistake of ours", connection.name)
             self._end(connection)
 
@@ -90,7 +98,7 @@ class Loop:
             assert isinstance(peer, Connection)
             if peer.is_open:
                 try:
-                    peer.flush()
+                    peer.tell()
                 except OSError:
                     self._end(peer)
         self._keyspace.woken.clear()
@@ -110,7 +118,7 @@ class Loop:
                 self._accept_later()
                 return
             try:
-                fd, name = self._listener._accept()  # noqa: SLF001 - the method below socket.accept
+                fd, name = self._listener._accept()  # type: ignore[attr-defined]  # noqa: SLF001 - below socket.accept
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -119,12 +127,18 @@ class Loop:
                 return
             connected = socket(self._listener.family, SOCK_STREAM, 0, fd)
             connected.setblocking(False)
-            self._connections[fd] = Connection(connected, name, self._keyspace, self._epoll)
+            try:
+                self._connections[fd] = Connection(connected, name, time.monotonic(), self._keyspace, self._epoll)
+            except OSError:  # the kernel has no memory left to watch it
+                connected.close()
+                self._accept_later()
+                return
 
     def _end_a_stranger(self) -> bool:
-        """End the oldest connection that has not shown that it speaks the protocol. False if there is none."""
+        """End the oldest connection that did not show in time that it speaks the protocol. False if there is none."""
+        latest = time.monotonic() - GREETING_MAX_S
         for connection in self._connections.values():
-            if not connection.is_greeted:
+            if not connection.is_greeted and connection.since <= latest:
                 _log.debug("the connection from %s ends: it was silent, and others need its place", connection.name)
                 self._end(connection)
                 return True
@@ -135,14 +149,23 @@ class Loop:
         if self._accept_at is None:
             self._epoll.unregister(self._listener.fileno())
         self._accept_at = time.monotonic() + ACCEPT_PAUSE_S
-        if not self._has_complained:
-            self._has_complained = True
+        if self._spare:
+            self._complain()
+
+    def _complain(self) -> None:
+        """Once. The first message imports what messages need, for which files are opened."""
+        self._close_spare()
+        with suppress(OSError, ImportError):
             _log.warning(
-                "%d workers are connected to the store, and there is no descriptor for the next; it waits: "
-                "raise the limit of open files (ulimit -n) of process %d",
+                "%d clients are connected to the workers' store, and there is no descriptor for the next, which waits: "
+                "raise the limit of open files (ulimit -n)",
                 len(self._connections),
-                os.getpid(),
             )
+
+    def _close_spare(self) -> None:
+        for fd in self._spare:
+            os.close(fd)
+        self._spare.clear()
 
     def _accept_again(self) -> None:
         self._accept_at = None

@@ -55,28 +55,23 @@ class Requests:
     as one list. Bytes that are no requests are a ProtocolError of `take`, after which the connection is of no use.
     """
 
-    __slots__ = ("_at", "_data", "_late", "_late_bytes", "_needed", "_operation", "_readers", "_spent", "_strings")
+    __slots__ = ("_at", "_data", "_late", "_operation", "_readers", "_spent", "_strings", "missing_bytes")
 
     def __init__(self) -> None:
         self._data = b""
         self._at = 0
         self._late: list[bytes] = []
-        self._late_bytes = 0
-        self._needed = 0
         self._readers: Sequence[Reader] = _GREETING_READERS
         self._operation = 0
         self._strings: _Strings | None = None
         self._spent = 0
+        self.missing_bytes = 0
+        """How many bytes must come, at the least, before there is another request; 0 if that is not known."""
 
     @property
     def is_greeted(self) -> bool:
         """Whether the peer has shown that it speaks the protocol."""
         return self._readers is _READERS
-
-    @property
-    def missing_bytes(self) -> int:
-        """How many bytes must come, at the least, before there is another request; 0 if that is not known."""
-        return max(0, self._needed - self._late_bytes - len(self._data) + self._at)
 
     def feed(self, data: bytes) -> None:
         if self._at == len(self._data):
@@ -84,12 +79,15 @@ class Requests:
             self._at = 0
         else:
             self._late.append(data)
-            self._late_bytes += len(data)
+        if self.missing_bytes:
+            self.missing_bytes = max(0, self.missing_bytes - len(data))
 
     def take(self) -> tuple[int, Fields] | None:
         """The next request, or None until more is fed."""
-        if self._late and not self._gather():
-            return None
+        if self._late:
+            if self.missing_bytes:
+                return None
+            self._gather()
         data = self._data
         at = self._at
         if at == len(data):
@@ -110,21 +108,16 @@ class Requests:
             return None
         except IndexError:
             raise ProtocolError(f"there is no operation {data[at]}") from None
-        self._needed = 0
         if operation == VALIDATE:
             self._readers = _READERS
             return self.take()
         return operation, fields
 
-    def _gather(self) -> bool:
-        """Put together what came in pieces, once it is enough for a step."""
-        if len(self._data) - self._at + self._late_bytes < self._needed:
-            return False
+    def _gather(self) -> None:
+        """Put together what came in pieces."""
         self._data = b"".join([memoryview(self._data)[self._at :], *self._late])
         self._at = 0
         self._late.clear()
-        self._late_bytes = 0
-        return True
 
     def _postpone(self, data: bytes, short: _ShortError) -> None:
         if isinstance(short, _UnfinishedError):
@@ -133,12 +126,8 @@ class Requests:
                 self._strings = short.strings
             self._spent += short.at - self._at
             self._at = short.at
-            if self._at == len(data):  # so that `feed` need not keep it
-                self._data = b""
-                short.end -= self._at
-                self._at = 0
-        self._needed = short.end - self._at
-        if self._spent + self._needed > MESSAGE_MAX_BYTES:
+        self.missing_bytes = short.end - len(data)
+        if self._spent + short.end - self._at > MESSAGE_MAX_BYTES:
             raise ProtocolError(f"a request of more than {MESSAGE_MAX_BYTES} bytes")
 
 
@@ -243,7 +232,11 @@ def _count(data: bytes, at: int) -> int:
 
 
 def _keys(data: bytes, at: int) -> Read:
-    return _Strings(_count(data, at), has_values=False).read(data, at + 8)
+    count = _count(data, at)
+    if count == 1:  # as nearly always
+        (key,), end = _key(data, at + 8)
+        return ([key],), end
+    return _Strings(count, has_values=False).read(data, at + 8)
 
 
 def _keys_and_values(data: bytes, at: int) -> Read:

@@ -16,7 +16,7 @@ BACKLOG = 4096
 """How many connections may wait to be accepted; the kernel allows net.core.somaxconn at the most."""
 
 PROBE_AFTER_S = 30
-"""How long a connection is silent until the kernel asks whether the peer is still there, and how often it asks again."""
+"""How long a connection is silent until the kernel asks whether its peer is there, and how often it asks again."""
 
 PROBES_MAX = 4
 """How many of these questions remain without an answer before the connection ends."""
@@ -39,6 +39,21 @@ class TorchStoreServer:
     @property
     def port(self) -> int:
         return self._port
+
+    @property
+    def is_started(self) -> bool:
+        return self._thread is not None
+
+    def fileno(self) -> int:
+        """Readable when somebody has connected, and the server was not started yet."""
+        assert self._listener is not None, "the server was stopped"
+        return self._listener.fileno()
+
+    def has_clients(self) -> bool:
+        """Whether somebody waits to be answered."""
+        import select  # noqa: PLC0415 - who only reserves a port needs none of these
+
+        return bool(select.select([self], [], [], 0)[0])
 
     def start(self) -> None:
         """Begin to answer, in a thread of its own, which no signal interrupts."""

@@ -8,6 +8,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from holdfast.torchstore.wire import Pieces
+
 
 class Peer:
     """Somebody who asks: the replies that it has not been sent yet, in their order, and its open waits."""
@@ -15,7 +17,7 @@ class Peer:
     __slots__ = ("out", "waits")
 
     def __init__(self) -> None:
-        self.out: list[bytes] = []
+        self.out: Pieces = []
         self.waits: set[Wait] = set()
 
 
@@ -58,7 +60,7 @@ class Waits:
                 self._satisfy(wait, key)
 
     def wake_one(self, key: bytes) -> None:
-        """`key` is there for the first, of those who wait longest, that this wakes up; who was asked needs it no more."""
+        """`key` is there for one: those who wait are gone through, the longest first, until this ends a wait."""
         waiting = self._by_key.get(key, {})
         while waiting:
             wait = next(iter(waiting))

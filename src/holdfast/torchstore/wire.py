@@ -1,8 +1,8 @@
 """The words of the protocol: its operations, its limits, and how replies are written.
 
-All numbers are little-endian. A string is its length as a u64, and its bytes. A request is the operation's number in one
-byte, and its fields; a reply is its fields alone, so replies come in the order of the requests. Only the ends of waits
-come when they come.
+All numbers are little-endian. A string is its length as a u64, and its bytes. A request is the operation's number in
+one byte, and its fields; a reply is its fields alone, so replies come in the order of the requests. Only the ends of
+waits come when they come.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ LIST_KEYS = 17
 """Reply: u64 count, and the keys that have a value."""
 
 BARRIER = 18
-"""key, i64 count. Reply: `STOP_WAITING`, once so many barriers of this key have come. How many came is the key's value."""
+"""key, i64 count. Reply: `STOP_WAITING`, once so many barriers of this key have come, which is the key's value."""
 
 OPERATION_COUNT = 19
 
@@ -82,8 +82,8 @@ KEYS_MAX = 128 << 10
 """How many keys one request may name: as many as torch's server takes."""
 
 MESSAGE_MAX_BYTES = 256 << 20
-"""How long a request may be, with its values. torch's server takes values of 8 MiB, and its older one whatever comes:
-people have exchanged checkpoints' tables through it. What is larger than this would make the launcher's memory the job's.
+"""How long a request may be, with its values. torch's server takes values of 8 MiB, and its older one whatever comes;
+programs that were written for that one get 32 times as much. A request in the making is held in the launcher's memory.
 """
 
 WAITS_MAX = 1024
@@ -100,11 +100,19 @@ EMPTY = U64.pack(0)
 """The empty string."""
 
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    Pieces: TypeAlias = list[bytes | memoryview]
+    """What is to be sent, in its order."""
+
+
 class ProtocolError(Exception):
     """What came is no request that can be served; the connection has to end."""
 
 
-def put_string(text: bytes, out: list[bytes]) -> None:
+def put_string(text: bytes, out: Pieces) -> None:
     """Write a string to the end of `out`; a large one is not copied."""
     if len(text) <= SMALL_BYTES:
         out.append(U64.pack(len(text)) + text)

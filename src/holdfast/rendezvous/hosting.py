@@ -1,0 +1,104 @@
+"""What the node of rank 0 holds for all workers: the store at MASTER_PORT, and a port for JAX's coordinator.
+
+Both ports are bound when the node says that it has them, and not let go until the round is over: nobody can take them
+in between.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from _socket import socket
+    from typing import Any
+
+    from holdfast.torchstore import TorchStoreServer
+
+AGENT, RANK0 = "agent", "rank0"
+"""Who serves the workers' store."""
+
+NO_SHARED_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+"""torch's variable for the second."""
+
+
+def agent_serves(store_host: str | None) -> bool:
+    """Whether the agent serves the workers' store, as far as it is asked to."""
+    if store_host not in (None, AGENT, RANK0):
+        from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+
+        raise InputError(f"--store-host {store_host!r}: write {AGENT} or {RANK0}")
+    return store_host != RANK0 and os.environ.get(NO_SHARED_STORE) != "1"
+
+
+class Hosting:
+    """The ports of this node that the workers of a round use if it has rank 0.
+
+    `store` is there if the agent serves it: it listens already, and answers once it is started. Without it, `port` is
+    for rank 0 to open, and was only looked for.
+    """
+
+    __slots__ = ("_coordinator", "coordinator_port", "port", "store")
+
+    def __init__(self, address: str, port: int = 0, *, serves_store: bool) -> None:
+        self.store: TorchStoreServer | None = None
+        if serves_store:
+            self.store = _store_at(address, port)
+            self.port = self.store.port
+        else:
+            self.port = port or free_port(address)
+        self._coordinator: socket | None = _held_port()
+        self.coordinator_port: int = self._coordinator.getsockname()[1]
+
+    def close(self) -> None:
+        if self.store is not None:
+            self.store.stop()
+            self.store = None
+        if self._coordinator is not None:
+            self._coordinator.close()
+            self._coordinator = None
+
+
+def _store_at(address: str, port: int) -> TorchStoreServer:
+    import _socket  # noqa: PLC0415 - the module that wraps it costs 7 ms
+
+    from holdfast.torchstore.server import TorchStoreServer  # noqa: PLC0415 - not where rank 0 serves
+
+    try:
+        return TorchStoreServer(address, port)
+    except OSError as error:
+        from errno import EADDRNOTAVAIL  # noqa: PLC0415 - only on the way out
+
+        # An address that is translated on its way here.
+        if error.errno == EADDRNOTAVAIL or isinstance(error, _socket.gaierror):
+            return TorchStoreServer("", port)
+        from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+
+        raise InputError(f"--master-port {port}: {error.strerror}; give another, or end what uses it") from error
+
+
+def _held_port() -> socket:
+    """A port that JAX's coordinator can open, as gRPC shares all its ports, and that nobody else is given."""
+    import _socket  # noqa: PLC0415 - the module that wraps it costs 7 ms
+
+    holder: Any = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+    holder.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEPORT, 1)
+    holder.bind(("", 0))
+    return holder  # type: ignore[no-any-return]
+
+
+def free_port(host: str) -> int:
+    """A port of `host`, an address of this machine, that nobody listens on at the moment."""
+    import _socket  # noqa: PLC0415 - the module that wraps it costs 7 ms
+
+    family = _socket.AF_INET6 if ":" in host else _socket.AF_INET
+    probe = _socket.socket(family, _socket.SOCK_STREAM)
+    try:
+        try:
+            probe.bind((host, 0))
+        except OSError:
+            probe.bind(("", 0))  # an address that is translated on its way here
+        port: int = probe.getsockname()[1]
+        return port
+    finally:
+        probe.close()

@@ -1,0 +1,197 @@
+"""Many clients, silent ones, and more than there are descriptors."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+
+import pytest
+from store_peer import GREETING, U32, StorePeer, get, ping, set_, text, wait
+from store_torch import TorchProgram
+
+from holdfast.torchstore import TorchStoreServer
+from holdfast.torchstore import loop as loop_module
+
+
+@pytest.fixture
+def server():
+    with TorchStoreServer("127.0.0.1") as server:
+        server.start()
+        yield server
+
+
+@pytest.fixture
+def many_descriptors():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4096 if hard == resource.RLIM_INFINITY else min(4096, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def cpu_s(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_one_key_wakes_hundreds(server):
+    with ExitStack() as stack, StorePeer(server.port) as one:
+        peers = [stack.enter_context(StorePeer(server.port)) for _ in range(200)]
+        for peer in peers:
+            peer.send(wait(b"go"))
+        for peer in peers:
+            assert peer.ask() == b""
+        one.send(set_(b"go", b""))
+        assert all(peer.read(1) == b"\0" for peer in peers)
+
+
+@pytest.mark.torch
+def test_a_thousand_silent_connections_and_noise_do_not_disturb_a_worker(many_descriptors):
+    with TorchStoreServer("127.0.0.1") as server, ExitStack() as stack:
+        server.start()
+        worker = stack.enter_context(TorchProgram("steady", str(server.port)))
+        assert worker.answer() == "ready"
+        for number in range(1000):
+            silent = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), 60))
+            if number % 3 == 1:
+                silent.sendall(GREETING[: number % 5])
+            if number % 3 == 2:
+                silent.sendall(GREETING + set_(b"never", b"whole")[: number % 20])
+            with StorePeer(server.port, greets=False) as noisy:
+                noisy.send(os.urandom(50))
+        worker.end_of_input()
+        assert worker.answer() is True
+
+
+def test_silent_strangers_make_room_for_others(monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (40, 40))
+    monkeypatch.setattr(loop_module, "GREETING_MAX_S", 0.0)
+    with TorchStoreServer("127.0.0.1") as server, ExitStack() as stack:
+        server.start()
+        strangers = [stack.enter_context(StorePeer(server.port, greets=False)) for _ in range(30)]
+        with StorePeer(server.port) as peer:
+            assert peer.ask(ping(1)) == U32.pack(1)
+        assert strangers[0].is_ended()
+        strangers[-1].send(GREETING)
+        assert strangers[-1].ask(ping(2)) == U32.pack(2)
+
+
+def test_who_finds_no_room_gets_it_when_another_leaves(monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (40, 40))
+    monkeypatch.setattr(loop_module, "ACCEPT_PAUSE_S", 3600.0)
+    with TorchStoreServer("127.0.0.1") as server, ExitStack() as stack:
+        server.start()
+        peers = [stack.enter_context(StorePeer(server.port)) for _ in range(30)]
+        for peer in peers:
+            peer.ask()
+        with StorePeer(server.port) as late:
+            late.send(ping(9))
+            for peer in peers:
+                peer.ask()
+            assert len(server._loop._connections) == 30
+            peers[0].close()
+            assert late.read(4) == U32.pack(9)
+
+
+WITHOUT_DESCRIPTORS = """
+import os, resource, sys
+from holdfast.torchstore import TorchStoreServer
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+server = TorchStoreServer("127.0.0.1")
+server.start()
+taken = []
+try:
+    while True:
+        taken.append(os.open(os.devnull, os.O_RDONLY))
+except OSError:
+    pass
+for fd in taken[:4]:
+    os.close(fd)
+print(server.port, flush=True)
+sys.stdin.readline()
+for fd in taken[4:12]:
+    os.close(fd)
+sys.stdin.readline()
+server.stop()
+"""
+
+
+def test_no_descriptor_left_is_said_once_and_waited_for_without_spinning():
+    process = subprocess.Popen(
+        [sys.executable, "-c", WITHOUT_DESCRIPTORS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    with ExitStack() as stack:
+        stack.callback(process.communicate)
+        stack.callback(process.kill)
+        port = int(process.stdout.readline())
+        there = [stack.enter_context(StorePeer(port)) for _ in range(4)]
+        for peer in there:
+            peer.ask()
+        late = [stack.enter_context(StorePeer(port)) for _ in range(4)]
+        for peer in late:
+            peer.send(ping(1))
+        before = cpu_s(process.pid)
+        time.sleep(1.5)  # no event tells that nothing happens
+        assert cpu_s(process.pid) - before < 0.7
+        assert there[0].ask(set_(b"k", b"v"), get(b"k")) == text(b"v")
+        process.stdin.write("more\n")
+        process.stdin.flush()
+        for peer in late:
+            assert peer.read(4) == U32.pack(1)
+        _, messages = process.communicate("end\n", timeout=60)
+    assert process.returncode == 0
+    assert messages.count("raise the limit of open files (ulimit -n)") == 1
+    assert "Traceback" not in messages
+
+
+def test_a_mistake_of_ours_ends_one_connection_only(server, monkeypatch, caplog):
+    with StorePeer(server.port) as peer, StorePeer(server.port) as other:
+        peer.ask()
+        other.ask()
+
+        def fail(*_):
+            raise RuntimeError("a mistake")
+
+        table = list(server._loop._keyspace.operations)
+        table[7] = fail
+        server._loop._keyspace.operations = tuple(table)
+        with caplog.at_level("ERROR", "holdfast.torchstore"):
+            other.send(b"\x07")
+            assert other.is_ended()
+        assert "a mistake of ours" in caplog.text
+        assert peer.ask(ping(4)) == U32.pack(4)
+
+
+def test_bad_bytes_are_one_line_for_who_debugs(server, caplog):
+    with caplog.at_level("DEBUG", "holdfast.torchstore"):
+        with StorePeer(server.port, greets=False) as noisy:
+            noisy.send(b"GET / HTTP/1.1\r\n\r\n")
+            assert noisy.is_ended()
+        (record,) = caplog.records
+    assert record.levelname == "DEBUG"
+    assert "127.0.0.1" in record.getMessage()
+    assert "operation 71 where torch's clients greet" in record.getMessage()
+
+
+def test_it_does_not_wake_up_while_nothing_happens(server):
+    with StorePeer(server.port) as peer:
+        peer.ask(wait(b"never"))
+        turns = []
+        real = server._loop._turn
+        server._loop._turn = lambda: turns.append(1) or real()
+        peer.ask(ping(1))
+        woken = len(turns)
+        time.sleep(0.3)  # no event tells that nothing happens
+        assert len(turns) <= woken + 1

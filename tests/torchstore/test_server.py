@@ -1,0 +1,219 @@
+"""Where the server listens, and what it leaves behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+from liveness import footprint, settle
+from store_peer import StorePeer, get, ping, set_, text, wait
+
+from holdfast.torchstore import TorchStoreServer
+
+
+@pytest.fixture
+def server():
+    with TorchStoreServer("127.0.0.1") as server:
+        server.start()
+        yield server
+
+
+# Listening
+
+
+@pytest.mark.parametrize(
+    ("host", "reached"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("127.0.0.3", "127.0.0.3"),
+        ("localhost", "localhost"),
+        ("::1", "::1"),
+        ("0.0.0.0", "127.0.0.5"),
+        ("::", "127.0.0.5"),
+        ("::", "::1"),
+        ("", "127.0.0.5"),
+    ],
+)
+def test_it_listens_on_the_address_it_was_given(host, reached):
+    with TorchStoreServer(host) as server:
+        server.start()
+        with StorePeer(server.port, reached) as peer:
+            assert peer.ask(set_(b"k", b"v"), get(b"k")) == text(b"v")
+
+
+def test_it_listens_on_no_other_address():
+    with TorchStoreServer("127.0.0.3") as server:
+        server.start()
+        with pytest.raises(ConnectionRefusedError):
+            StorePeer(server.port, "127.0.0.1")
+
+
+def test_a_port_that_is_taken_is_an_error_that_says_which(server):
+    with pytest.raises(OSError, match=rf"cannot listen on 127\.0\.0\.1, port {server.port}: Address already") as raised:
+        TorchStoreServer("127.0.0.1", server.port)
+    assert raised.value.errno == errno.EADDRINUSE
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])
+def test_an_address_that_is_not_ours_is_an_error_that_says_which(host):
+    with pytest.raises(OSError, match=rf"cannot listen on {host}, port 0"):
+        TorchStoreServer(host)
+
+
+def test_a_port_can_be_used_again_at_once(server):
+    with StorePeer(server.port) as peer:
+        peer.ask()
+        server.stop()
+        with TorchStoreServer("127.0.0.1", server.port) as next_one:
+            next_one.start()
+            with StorePeer(server.port) as again:
+                assert again.ask(get(b"k")) == text(b"")
+
+
+def test_who_connects_before_the_start_is_answered_after_it():
+    with TorchStoreServer("127.0.0.1") as server, StorePeer(server.port) as peer:
+        peer.send(set_(b"k", b"v"), get(b"k"))
+        server.start()
+        assert peer.read(9) == text(b"v")
+
+
+def test_each_server_has_keys_of_its_own(server):
+    with TorchStoreServer("127.0.0.1") as other:
+        other.start()
+        with StorePeer(server.port) as one, StorePeer(other.port) as two:
+            one.ask(set_(b"k", b"v"))
+            assert two.ask(get(b"k")) == text(b"")
+
+
+# The end
+
+
+def test_nothing_is_left_after_stop():
+    before = footprint()
+    server = TorchStoreServer("127.0.0.1")
+    server.start()
+    with StorePeer(server.port) as one, StorePeer(server.port) as two, StorePeer(server.port, greets=False):
+        one.ask(set_(b"k", b"v"))
+        two.ask(wait(b"other"))
+        server.stop()
+        assert one.is_ended()
+        assert two.is_ended()
+    server.stop()
+    settle(before)
+
+
+def test_a_server_that_was_never_started_leaves_nothing():
+    before = footprint()
+    server = TorchStoreServer("127.0.0.1")
+    with StorePeer(server.port) as peer:
+        server.stop()
+        assert peer.is_ended()
+    server.stop()
+    settle(before)
+
+
+def test_stop_does_not_wait_for_clients_that_do_not_read(server):
+    with StorePeer(server.port) as peer:
+        peer.ask(set_(b"k", b"x" * (64 << 20)))
+        peer.send(get(b"k"))
+        peer.read(8)
+        server.stop()
+
+
+def test_the_process_can_fork_after_stop():
+    server = TorchStoreServer("127.0.0.1")
+    server.start()
+    server.stop()
+    pid = os.fork()
+    if not pid:
+        os._exit(0 if threading.active_count() == 1 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+CHILD_THAT_STAYS = """
+import os, sys, warnings
+warnings.simplefilter("ignore")  # newer Pythons warn of forks with threads, which is what this is about
+from holdfast.torchstore import TorchStoreServer
+from store_peer import StorePeer
+server = TorchStoreServer("127.0.0.1")
+server.start()
+peer = StorePeer(server.port)
+peer.ask()
+hold, release = os.pipe()
+pid = os.fork()
+if not pid:
+    os.close(release)
+    os.read(hold, 1)  # the parent's end
+    os._exit(0)
+peer.ask()
+server.stop()
+assert peer.is_ended()
+with TorchStoreServer("127.0.0.1", server.port):
+    pass
+os.close(release)
+os.waitpid(pid, 0)
+"""
+
+
+def test_a_child_that_was_forked_meanwhile_keeps_neither_the_port_nor_the_clients():
+    path = os.pathsep.join(sys.path)
+    subprocess.run(
+        [sys.executable, "-c", CHILD_THAT_STAYS], check=True, timeout=120, env={**os.environ, "PYTHONPATH": path}
+    )
+
+
+# Its place in the process
+
+
+def test_a_port_is_reserved_without_costly_imports():
+    code = (
+        "import sys; from holdfast.torchstore import TorchStoreServer; TorchStoreServer('127.0.0.1').stop();"
+        "print({'threading', 'selectors', 'socket', 'select', 'asyncio', 'logging', 'signal'} & set(sys.modules))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert ran.stdout == "set()\n", ran.stderr
+
+
+def test_its_thread_takes_no_signals(server):
+    with StorePeer(server.port) as peer:
+        peer.ask()
+    (task,) = [task for task in os.listdir("/proc/self/task") if _thread_name(task).startswith("holdfast-torch")] or [
+        str(thread.native_id) for thread in threading.enumerate() if thread.name == "holdfast-torchstore"
+    ]
+    with open(f"/proc/self/task/{task}/status") as file:
+        (blocked,) = [int(line.split()[1], 16) for line in file if line.startswith("SigBlk:")]
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGUSR1, signal.SIGALRM):
+        assert blocked >> (number - 1) & 1
+    assert not blocked >> (signal.SIGSEGV - 1) & 1
+    assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def _thread_name(task):
+    with open(f"/proc/self/task/{task}/comm") as file:
+        return file.read().strip()
+
+
+def test_replies_are_not_held_back_to_fill_packets(server):
+    with socket.create_connection(("127.0.0.1", server.port)):
+        (connection,) = _connections(server, 1)
+        assert connection._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert connection._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+
+
+def _connections(server, count):
+    with StorePeer(server.port) as peer:
+        peer.ask(ping(1))
+        return list(server._loop._connections.values())[:count]
