@@ -163,8 +163,59 @@ def test_the_environment_of_a_worker(agent_of, monkeypatch):
 def test_what_the_parent_and_the_specification_say_wins(agent_of, monkeypatch):
     monkeypatch.setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
     names = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_TIMER_FILE")
+    names = (*names, "TORCHELASTIC_USE_AGENT_STORE")
     agent = agent_of(entrypoint=functions.environment, args=names, master_addr="10.0.0.9", master_port=77)
-    assert agent.run().return_values[0] == ["0", "10.0.0.9", "77", None]
+    assert agent.run().return_values[0] == ["0", "10.0.0.9", "77", None, "False"]
+
+
+def test_what_jax_looks_for(agent_of, monkeypatch):
+    names = ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_LOCAL_DEVICE_IDS", "JAX_COORDINATOR_ADDRESS", "MASTER_PORT")
+    monkeypatch.setenv("JAX_PROCESS_ID", "stale")
+    values = agent_of(entrypoint=functions.environment, args=names).run().return_values
+    assert [values[rank][:3] for rank in range(2)] == [["2", "0", "0"], ["2", "1", "1"]]
+    address, master_port = values[0][3:]
+    assert values[1][3] == address
+    assert address.startswith("127.0.0.1:")
+    assert address != f"127.0.0.1:{master_port}"
+    monkeypatch.setenv("JAX_LOCAL_DEVICE_IDS", "7")
+    assert agent_of(entrypoint=functions.environment, args=names[2:3]).run().return_values == {0: ["7"], 1: ["7"]}
+    monkeypatch.delenv("JAX_LOCAL_DEVICE_IDS")
+    one = agent_of(entrypoint=functions.environment, args=names[2:3], local_world_size=1)
+    assert one.run().return_values == {0: [None]}, "a single worker may use all devices"
+
+
+PING = """
+import os, socket, struct
+with socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))) as store:
+    store.sendall(struct.pack("<BIBI", 0, 0x3C85F7CE, 13, 4711))
+    assert store.recv(4) == struct.pack("<I", 4711)
+"""
+
+
+def test_the_agent_answers_at_the_masters_port(python_agent):
+    assert python_agent(PING).run().state is WorkerState.SUCCEEDED
+    assert not [thread for thread in threading.enumerate() if "torchstore" in thread.name]
+
+
+def test_every_attempt_has_a_store_of_its_own(python_agent):
+    script = """
+import os, socket, struct
+def blob(text): return struct.pack("<Q", len(text)) + text
+with socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))) as store:
+    store.sendall(struct.pack("<BI", 0, 0x3C85F7CE) + b"\x07")
+    assert store.recv(8) == struct.pack("<q", 0), "no keys"
+    store.sendall(b"\x01" + blob(b"key") + blob(b"value") + b"\x07")
+    assert store.recv(8) == struct.pack("<q", 1)
+assert os.environ["TORCHELASTIC_RESTART_COUNT"] == "1"
+"""
+    assert python_agent(script, local_world_size=1, max_restarts=1).run().state is WorkerState.SUCCEEDED
+
+
+def test_a_store_that_nobody_uses_costs_no_thread(python_agent, monkeypatch):
+    from holdfast.torchstore import TorchStoreServer
+
+    monkeypatch.setattr(TorchStoreServer, "start", lambda _: pytest.fail("nobody has connected"))
+    assert python_agent("").run().state is WorkerState.SUCCEEDED
 
 
 @pytest.mark.parametrize(
