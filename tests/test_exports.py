@@ -47,6 +47,7 @@ PUBLIC = {
         RendezvousHandlerRegistry RendezvousInfo RendezvousParameters RendezvousStateError RendezvousStoreInfo
         RendezvousTimeoutError rendezvous_handler_registry
     """,
+    "holdfast.torchstore": "TorchStoreServer",
     "holdfast.watchdog": """
         FileTimerClient FileTimerRequest FileTimerServer LocalTimerClient LocalTimerServer MultiprocessingRequestQueue
         RequestQueue TimerClient TimerRequest TimerServer configure expires

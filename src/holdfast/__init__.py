@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         metrics,
         processes,
         rendezvous,
+        torchstore,
         watchdog,
         worker,
     )
@@ -30,6 +31,7 @@ else:
             "metrics": (),
             "processes": (),
             "rendezvous": (),
+            "torchstore": (),
             "watchdog": (),
             "worker": (),
         },
@@ -48,6 +50,7 @@ __all__ = [
     "metrics",
     "processes",
     "rendezvous",
+    "torchstore",
     "watchdog",
     "worker",
 ]

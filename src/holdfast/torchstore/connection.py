@@ -24,6 +24,9 @@ READ_MAX_BYTES = 1 << 20
 REPLIES_MAX = 256
 """After how many replies to requests that came together they are sent, and what is left waits until they are gone."""
 
+SEND_MAX_BYTES = 4 << 20
+"""How much is sent to a client at once; then it is the others' turn, however fast this one reads."""
+
 PIECES_MAX = 512
 """How many pieces are handed to the kernel at once; it takes 1024."""
 
@@ -112,26 +115,29 @@ class Connection(Peer):
 
     def flush(self) -> bool:
         """Send as much as goes out. While that is not all, which is False, nothing is read."""
+        is_done = self._send_out()
+        if is_done is self._is_blocked:
+            self._is_blocked = not is_done
+            self._epoll.modify(self.fd, EPOLLIN if is_done else EPOLLOUT)
+        return is_done
+
+    def _send_out(self) -> bool:
         out = self.out
+        total = 0
         try:
-            while out:
+            while out and total < SEND_MAX_BYTES:
                 if len(out) == 1:
                     sent = self._send(out[0])
                     if sent == len(out[0]):
                         out.clear()
-                        break
+                        return True
                 else:
                     sent = self._socket.sendmsg(out[:PIECES_MAX])
                 _drop(out, sent)
+                total += sent
         except (BlockingIOError, InterruptedError):
-            if not self._is_blocked:
-                self._is_blocked = True
-                self._epoll.modify(self.fd, EPOLLOUT)
             return False
-        if self._is_blocked:
-            self._is_blocked = False
-            self._epoll.modify(self.fd, EPOLLIN)
-        return True
+        return not out
 
 
 def _drop(out: Pieces, sent: int) -> None:
