@@ -51,7 +51,7 @@ def main() -> None:
     options = parser.parse_args()
     os.makedirs(options.directory, exist_ok=True)
 
-    jax.distributed.initialize(num_processes=worker.world_size(), process_id=worker.rank())
+    jax.distributed.initialize(num_processes=worker.world_size(), process_id=worker.rank(), shutdown_timeout_seconds=10)
     mesh = Mesh(jax.devices(), ("batch",))
     split, everywhere = NamedSharding(mesh, PartitionSpec("batch")), NamedSharding(mesh, PartitionSpec())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from contextlib import suppress
 
 U64 = struct.Struct("<Q")
 I64 = struct.Struct("<q")
@@ -158,6 +159,11 @@ class StorePeer:
 
     def half_close(self) -> None:
         self._socket.shutdown(socket.SHUT_WR)
+
+    def end(self) -> None:
+        """The end in both directions, also for a thread that reads."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._socket.close()

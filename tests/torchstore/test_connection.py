@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -27,6 +30,7 @@ from store_peer import (
 )
 
 from holdfast.torchstore import TorchStoreServer
+from holdfast.torchstore import connection as connection_module
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +85,31 @@ def test_who_asks_for_more_than_it_reads_gets_it_when_it_does_and_holds_nobody_u
             assert slow.read(8 + len(value) + 4) == text(value) + U32.pack(number)
 
 
-def test_replies_of_many_pieces_arrive_whole(peer):
+def test_who_reads_fast_holds_nobody_up_however_much_it_asks_for(port, peer):
+    """10 GB in one reply, of a value that is there once; nobody reads it to the end."""
+    peer.ask(set_(b"much", b"x" * (1 << 20)))
+    with StorePeer(port) as greedy:
+        greedy.send(multi_get(*(b"much",) * 10_000))
+
+        def read():
+            with suppress(OSError):
+                while greedy.read(1 << 20):
+                    pass
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        for number in range(20):
+            assert peer.ask(ping(number)) == U32.pack(number)
+        is_reading = reader.is_alive()
+        greedy.end()
+        reader.join()
+        assert is_reading
+
+
+@pytest.mark.parametrize("at_once", [connection_module.SEND_MAX_BYTES, 1])
+def test_replies_of_many_pieces_arrive_whole(peer, monkeypatch, at_once):
     """Beyond what the kernel takes at once, in number and in size."""
+    monkeypatch.setattr(connection_module, "SEND_MAX_BYTES", at_once)
     keys = [b"piece%d" % number for number in range(3000)]
     for number, key in enumerate(keys):
         peer.send(set_(key, b"%d" % number * (number % 7) if number % 100 else b"x" * 200_000))

@@ -108,8 +108,9 @@ def _listen(host: str, port: int) -> socket:
     import _socket as tcp  # noqa: PLC0415 - the module that wraps it costs 7 ms
 
     failure: OSError | None = None
+    name = host.encode() if host.isascii() else host  # bytes need no codec for names of the world's scripts: 8 ms
     try:
-        found = tcp.getaddrinfo(host or None, port, tcp.AF_UNSPEC, tcp.SOCK_STREAM, 0, tcp.AI_PASSIVE)
+        found = tcp.getaddrinfo(name or None, port, tcp.AF_UNSPEC, tcp.SOCK_STREAM, 0, tcp.AI_PASSIVE)
     except OSError as error:
         failure, found = error, []
     for family, kind, protocol, _, address in found:
