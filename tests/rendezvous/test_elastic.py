@@ -22,6 +22,7 @@ from holdfast.rendezvous import (
     RendezvousTimeoutError,
     rendezvous_handler_registry,
 )
+from holdfast.rendezvous.decide import Stop
 from holdfast.rendezvous.errors import JobFailedError
 from holdfast.rendezvous.hosting import free_port
 from holdfast.rendezvous.records import Keys
@@ -120,6 +121,24 @@ def test_a_failure_ends_the_round_on_every_node_and_the_next_one_counts_it(nodes
     one, two = nodes.meet(a, b)
     assert (one.generation, one.restart_count) == (two.generation, two.restart_count) == (2, 1)
     assert not one.store.check(["greeting"])
+
+
+def test_a_stop_that_comes_after_the_agent_has_stopped_is_not_for_the_next_round(nodes):
+    a, b = nodes.add(max_restarts=1), nodes.add(max_restarts=1)
+    nodes.meet(a, b)
+
+    let_go = a._let_go
+
+    def let_go_late():
+        """In the member's thread: the word of the broken round comes when the agent has asked for the next one."""
+        a.stop(Stop("the last round is broken"))
+        let_go()
+
+    b.report_failure(3, a_failure())
+    until_over(b)
+    a._let_go = let_go_late
+    assert [info.generation for info in nodes.meet(a, b)] == [2, 2]
+    assert a.round_over() is None
 
 
 def test_when_no_restart_is_left_every_node_learns_the_first_failure(nodes):

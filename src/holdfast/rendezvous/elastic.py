@@ -107,7 +107,6 @@ class ElasticRendezvous(RendezvousHandler):
             self._news = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             self._thread = LoopThread()
         self._has_started = False
-        self._stop = None
         self._thread.start(self._seek())
         while True:
             if self._error is not None:
@@ -343,6 +342,8 @@ class ElasticRendezvous(RendezvousHandler):
         self._let_go()
         self._hosting = Hosting(self._node.address, serves_store=self._settings.agent_serves)
         self._node = replace(self._node, port=self._hosting.port, coordinator_port=self._hosting.coordinator_port)
+        # Here, and not by the agent: the member may have stopped the last round after the agent was through with it.
+        self._stop = None
         self._member.seek(self._node)
 
     async def _find_address(self, store: CoordinationStore, loop: asyncio.AbstractEventLoop) -> str:
