@@ -197,9 +197,10 @@ def check_that_nothing_saved_is_trained_again(facts):
 
 
 def steps_made_twice(facts):
-    """How many steps the last start has to make again."""
+    """How many of the steps of the last start but one the last has to make again."""
     start = max(place for place, fact in enumerate(facts) if "resumed_at" in fact)
-    return max(fact["step"] + 1 for fact in facts[:start] if "step" in fact) - facts[start]["resumed_at"]
+    made = [fact["step"] for fact in facts[:start] if "step" in fact]
+    return made[-1] + 1 - facts[start]["resumed_at"]
 
 
 def replay(steps, directory):

@@ -216,13 +216,19 @@ class Agent:
             self.act(self._tell, self.membership.fail, failure)
 
     def drain(self):
-        """The agent is asked to leave, and says so before its workers end."""
+        """The agent is asked to leave. It says so before its workers end, which have a while, whoever hears of it."""
         self._is_leaving = True
         self.act(self._tell, self.membership.announce_leave, f"{self.host} leaves")
+        self.world.clock.after(self.world.leave_delay_s() if self.workers else 0.0, self.act, self._end_and_go)
+
+    def _end_and_go(self):
+        if not self.is_over:
+            self._end_workers()
+            self._go()
 
     def _go(self):
         self.is_over = True
-        self.world.tell(self.name, "is gone")
+        self.world.on_gone(self)
         if self.membership.me.lease:
             self.line.goodbye(self.membership.me.lease)
         self.line.close()

@@ -52,6 +52,7 @@ MIXES = {
     "endings": Mix(faults=(2, 8), etcd=0.7, work_s=(0.1, 12.0), cut_one=2, outage=2, pause=1, crash=1, reset=1),
     "slow": Mix(faults=(1, 6), latency_s=0.8, cut_one=1, crash=1, fail=1, pause=1, restart=1),
     "echoes": Mix(faults=(10, 30), work_s=(20.0, 60.0), echo_s=10.0, cut_up=3, outage=1, fail=6, crash=1, restart=1),
+    "leaving": Mix(faults=(2, 8), late=0.3, work_s=(20.0, 60.0), drain=4, restart=3, cut_one=1, pause=1, crash=1),
     "closing": Mix(faults=(2, 6), close=2, cut_one=2, pause=1, fail=1, crash=1, outage=1),
     "gone": Mix(faults=(1, 4), etcd=0.0, lose_store=1, cut_one=1, pause=1, fail=1),
     "storm": Mix(
@@ -99,6 +100,7 @@ class Storm(World):
         self.latency_s = lambda: random.uniform(0.0, high_s)
         self.start_delay_s = lambda: random.uniform(0.0, 1.0)
         self.stop_delay_s = lambda _host: random.choice((0.0, random.uniform(0.0, 1.0), random.uniform(0.0, 5.0)))
+        self.leave_delay_s = lambda: random.uniform(0.0, 10.0)
         self.echo_s = mix.echo_s
         self.is_calm = False
         self.is_settled = False
@@ -148,6 +150,11 @@ class Storm(World):
         if self.is_calm:
             self.clock.after(1.0, self.start_if_over, agent.host)
 
+    def on_gone(self, agent):
+        super().on_gone(agent)
+        if self.is_calm:
+            self.clock.after(1.0, self.start_if_over, agent.host)
+
     # Faults
 
     def _somebody(self):
@@ -169,6 +176,12 @@ class Storm(World):
         agent = agent or self._somebody()
         if agent is not None:
             agent.crash()
+
+    def drain(self):
+        agent = self._somebody()
+        if agent is not None and not agent.is_paused:
+            self.tell(agent.name, "is asked to leave")
+            agent.drain()
 
     def restart(self):
         for host in self.hosts:

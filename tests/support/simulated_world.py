@@ -38,6 +38,7 @@ class World:
         self.echo_s = 0.0
         self.start_delay_s = _no_time
         self.stop_delay_s = lambda _host: 0.0
+        self.leave_delay_s = lambda: 30.0
         self.ranks = {}
         self.laws = laws
         self._trace = trace
@@ -122,6 +123,10 @@ class World:
     def on_end_of_workers(self, agent):
         if self.laws is not None:
             self.laws.workers_end(self, agent)
+
+    def on_gone(self, agent):
+        """An agent was asked to leave, and has."""
+        self.tell(agent.name, "is gone")
 
     def on_leave(self, agent, leave):
         how = "without an end" if leave.end is None else leave.end.kind.value
