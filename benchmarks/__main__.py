@@ -1,4 +1,4 @@
-"""Measure holdfast.processes side by side with torch's start_processes, and print one table.
+"""Measure holdfast side by side with torch, and print one table.
 
 Exit code 0 if every target is met, 1 if one is missed, 2 if something could not be measured.
 """
