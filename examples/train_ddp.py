@@ -50,6 +50,9 @@ def save(path: str, state: dict[str, object]) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(f"{path}.new", path)
+    directory = os.open(os.path.dirname(path), os.O_RDONLY)
+    os.fsync(directory)  # the new name, too, survives a power cut
+    os.close(directory)
 
 
 def note(directory: str, **facts: object) -> None:
@@ -118,11 +121,11 @@ def main() -> None:
     os.makedirs(options.directory, exist_ok=True)
     on_gpu = torch.cuda.is_available()
     device = torch.device("cuda", worker.local_rank()) if on_gpu else torch.device("cpu")
+    if on_gpu:
+        torch.cuda.set_device(device)
     dist.init_process_group("nccl" if on_gpu else "gloo")
-    try:
-        train(options, device)
-    finally:
-        dist.destroy_process_group()
+    train(options, device)
+    dist.destroy_process_group()  # not after a failure, when it might wait for the others
 
 
 if __name__ == "__main__":

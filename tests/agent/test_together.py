@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from signpost import tell
@@ -350,3 +354,101 @@ def test_no_page_stays_behind(together, post):
     with pytest.raises(SignalException):
         agent.run()
     assert not os.path.exists(directories[0])
+
+
+SLOW = """
+import os, signal
+def say(text):
+    fd = os.open({path!r}, os.O_WRONLY)
+    os.write(fd, f"{{text}}\\n".encode())
+    os.close(fd)
+def save(*_):
+    say("saving")
+    open({gate!r}).read()
+    say("saved")
+    os._exit(0)
+signal.signal(signal.SIGTERM, save)
+if os.environ["LOCAL_RANK"] == {failing!r}:
+    open({gate!r}).read()
+    os._exit(3)
+say("ready")
+while True:
+    signal.pause()
+"""
+
+
+@pytest.fixture
+def gate(tmp_path):
+    path = str(tmp_path / "gate")
+    os.mkfifo(path)
+    return path
+
+
+def test_a_node_keeps_its_own_failure_while_its_other_workers_stop(together, post, gate):
+    """The others hear of it at once, and the word of the broken round is back before the workers here have ended."""
+    agent, handler = together(SLOW.format(path=post.path, gate=gate, failing="1"), 0)
+
+    def told(rank, failure):
+        if not handler.told:
+            handler.told.append((rank, failure.pid))
+            handler.end_round("rank 4 failed")
+            handler.rounds.append(elsewhere(rank, failure.pid))
+
+    handler.report_failure = told
+
+    def play():
+        assert post.line() == "ready"
+        tell(gate, "fail")
+        assert post.line() == "saving"
+        tell(gate, "go on")
+
+    with ThreadPoolExecutor(1) as pool:
+        played = pool.submit(play)
+        result = agent.run()
+        played.result()
+    assert result.is_failed()
+    assert (result.failures[4].exitcode, result.failures[4].host) == (3, os.uname().nodename)
+    assert result.terminated == {3: 0}
+    path = agent._event_log_path()
+    events = [json.loads(line) for line in Path(path).read_text().splitlines()]
+    assert sorted(e["metadata"]["state"] for e in events if e["source"] == "WORKER") == ["FAILED", "TERMINATED"]
+
+
+def test_the_first_signal_does_not_hurry_workers_that_are_being_stopped(together, post, gate):
+    agent, handler = together(SLOW.format(path=post.path, gate=gate, failing=""), 0, 0)
+
+    def play():
+        assert post.lines(2) == ["ready"] * 2
+        handler.end_round("lost node9")
+        assert post.lines(2) == ["saving"] * 2
+        announced = threading.Event()
+        handler.announce_leave = lambda _: announced.set()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert announced.wait(60)
+        tell(gate, "go on")
+
+    with ThreadPoolExecutor(1) as pool:
+        played = pool.submit(play)
+        with pytest.raises(SignalException):
+            agent.run()
+        played.result()
+    assert "saved" in post.lines(2)
+
+
+def test_a_worker_that_fails_when_it_is_asked_to_end_is_told_of(together, post, caplog):
+    script = LISTENING.format(path=post.path).replace('say(f"saved: {reason}")', "os._exit(5)")
+    agent, handler = together(script, 0, 0)
+    handler.ends = [True]
+    started = LocalElasticAgent._start_workers
+
+    def start(group):
+        ids = started(agent, group)
+        if handler.number == 1:
+            post.lines(2)
+            handler.end_round("letting in node9", may_finish=True)
+        return ids
+
+    agent._start_workers = start
+    assert agent.run().state is WorkerState.SUCCEEDED
+    assert "while the workers were to end by themselves, rank" in caplog.text
+    assert handler.told == []

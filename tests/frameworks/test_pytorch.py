@@ -25,8 +25,8 @@ def test_ddp_on_four_workers(job, programs, store_host):
     assert sorted(found) == ["0", "1", "2", "3"], printed
 
 
-def test_fsdp_on_two_workers(job, programs, store_host):
-    printed = job(store_host, "--nproc-per-node=2", programs / "fully_sharded.py")
+def test_fsdp_on_two_workers(job, programs):
+    printed = job("--nproc-per-node=2", programs / "fully_sharded.py")
     found = re.findall(r"rank (\d): holds a part True, fully_shard True, wrapped True", printed)
     assert sorted(found) == ["0", "1"], printed
 

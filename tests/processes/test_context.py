@@ -544,15 +544,18 @@ def test_a_fence_that_is_renewed_harms_nobody(start, post, gate):
 
 
 def test_a_stopped_agent_cannot_hold_up_the_fence(tmp_path, post):
-    """The point of it: other nodes go on when the lease ends, whether or not this agent can run."""
+    """The point of it: other nodes go on when the lease ends, whether or not this agent can run. Here it is stopped by
+    the first thing that its worker does.
+    """
     script = tmp_path / "agent.py"
     script.write_text(f"""
-import os, signal, sys, time
+import os, time
 from holdfast.processes import DefaultLogsSpecs, start_processes
-script = "import os, signal, time; open({post.path!r}, 'w').write(str(os.getpid()) + '\\\\n'); signal.pause()"
-context = start_processes("set", sys.executable, {{0: ("-c", script)}}, {{0: {{}}}}, DefaultLogsSpecs())
-context.fence(time.monotonic() + 1.0)
-os.kill(os.getpid(), signal.SIGSTOP)
+stop = f"kill -STOP {{os.getpid()}}; echo $$ > {post.path}; exec sleep 1000"
+context = start_processes(
+    "set", "sh", {{0: ("-c", stop)}}, {{0: {{}}}}, DefaultLogsSpecs(),
+    before_start=lambda context: context.fence(time.monotonic() + 1.0),
+)
 context.wait()
 print("fenced" if context.is_fenced else "not fenced")
 """)

@@ -279,6 +279,16 @@ def test_what_others_wrote_into_the_run_is_no_riddle(nodes):
         nodes.meet(a)
 
 
+def test_a_handler_that_has_left_may_be_asked_again(nodes):
+    a, b = nodes.add(), nodes.add()
+    nodes.meet(a, b)
+    nodes.together("leave", b, a)
+    a.set_closed()
+    a.leave()
+    assert a.shutdown()
+    a.round_over()
+
+
 def test_the_lease_tells_until_when_workers_may_live(nodes):
     a, b = nodes.add(keep_alive_interval=0.2), nodes.add()
     nodes.meet(a, b)

@@ -124,7 +124,7 @@ print(worker.rank(), worker.world_size(), worker.local_rank(), worker.local_worl
 
 def test_a_page_that_cannot_be_made_harms_nobody(run):
     worker = run(
-        "from holdfast import worker; worker.heartbeat(); print(worker.stop_requested())",
+        "from holdfast import worker; worker.heartbeat(); worker.on_stop(print); print(worker.stop_requested())",
         HOLDFAST_WORKER_PAGE="/nowhere/page",
     )
     assert worker.stdout.read() == "False\n"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.agent.group import WorkerGroup, WorkerSpec
     from holdfast.agent.health import HealthCheckServer
     from holdfast.errors import ProcessFailure
-    from holdfast.processes import LogsSpecs, PContext
+    from holdfast.processes import LogsSpecs, PContext, RunProcsResult
     from holdfast.torchstore import TorchStoreServer
     from holdfast.watchdog import FileTimerRequest, FileTimerServer
 
@@ -119,6 +119,7 @@ class LocalElasticAgent(SimpleElasticAgent):
                 duplicate_stdout_filters=spec.duplicate_stdout_filters,
                 duplicate_stderr_filters=spec.duplicate_stderr_filters,
                 shutdown_timeout=self._shutdown_timeout,
+                before_start=lambda context: spec.rdzv_handler.on_lease(context.fence),
             )
         except OSError as error:
             if not isinstance(spec.entrypoint, str):
@@ -127,7 +128,6 @@ class LocalElasticAgent(SimpleElasticAgent):
 
             raise InputError(f"cannot start {error.filename or spec.entrypoint!r}: {error.strerror}") from error
         self._is_failure_told = False
-        spec.rdzv_handler.on_lease(self._pcontext.fence)
         return dict(self._pcontext.pids())
 
     def _arguments(self, spec: WorkerSpec, local_rank: int) -> tuple[Any, ...]:
@@ -196,26 +196,30 @@ class LocalElasticAgent(SimpleElasticAgent):
             self._watchdog.read()
             self._watchdog.expire(time.time())
         result = self._pcontext.wait(0)
-        ranks = {worker.local_rank: worker.global_rank for worker in worker_group.workers}
         if result is None:
-            self._tell_of_failure(worker_group, ranks)
+            self._tell_of_failure(worker_group)
             return RunResult(WorkerState.UNHEALTHY if self._is_stuck() else WorkerState.HEALTHY)
         if self._pcontext.is_fenced and not result.is_failed():
             return RunResult(WorkerState.STOPPED)
-        if not result.is_failed():
+        return self._result(worker_group, result)
+
+    def _result(self, worker_group: WorkerGroup, ended: RunProcsResult) -> RunResult:
+        """How a set ended, by global ranks."""
+        ranks = {worker.local_rank: worker.global_rank for worker in worker_group.workers}
+        if not ended.is_failed():
             return RunResult(
                 WorkerState.SUCCEEDED,
-                return_values={ranks[local_rank]: value for local_rank, value in result.return_values.items()},
+                return_values={ranks[local_rank]: value for local_rank, value in ended.return_values.items()},
             )
-        for failure in result.failures.values():
+        for failure in ended.failures.values():
             self._explain(failure)
         return RunResult(
             WorkerState.FAILED,
-            failures={ranks[local_rank]: failure for local_rank, failure in result.failures.items()},
-            terminated={ranks[local_rank]: code for local_rank, code in result.terminated.items()},
+            failures={ranks[local_rank]: failure for local_rank, failure in ended.failures.items()},
+            terminated={ranks[local_rank]: code for local_rank, code in ended.terminated.items()},
         )
 
-    def _tell_of_failure(self, worker_group: WorkerGroup, ranks: dict[int, int]) -> None:
+    def _tell_of_failure(self, worker_group: WorkerGroup) -> None:
         """Other nodes need not wait until the rest of this node's workers have stopped."""
         assert self._pcontext is not None
         if self._is_failure_told or not worker_group.spec.rdzv_handler.counts_restarts:
@@ -224,7 +228,12 @@ class LocalElasticAgent(SimpleElasticAgent):
         if failure is not None:
             self._is_failure_told = True
             self._explain(failure)
-            worker_group.spec.rdzv_handler.report_failure(ranks[failure.local_rank], failure)
+            rank = worker_group.workers[failure.local_rank].global_rank
+            worker_group.spec.rdzv_handler.report_failure(rank, failure)
+
+    def _is_failing(self, worker_group: WorkerGroup) -> bool:
+        del worker_group
+        return self._pcontext is not None and self._pcontext.first_failure() is not None
 
     def _is_stuck(self) -> bool:
         assert self._pcontext is not None
@@ -244,10 +253,11 @@ class LocalElasticAgent(SimpleElasticAgent):
     # Stopping
 
     def _let_workers_finish(self, worker_group: WorkerGroup, reason: str) -> None:
-        del worker_group
         grace_s = self._stop_grace_s
         if self._pcontext is not None and grace_s > 0 and self._pages.ask_to_stop(reason, grace_s):
-            self._pcontext.wait(grace_s)
+            ended = self._pcontext.wait(grace_s)
+            if ended is not None and ended.is_failed():
+                self._record_failed_finish(self._result(worker_group, ended))
 
     def _stop_workers(self, worker_group: WorkerGroup) -> None:
         del worker_group
@@ -270,8 +280,9 @@ class LocalElasticAgent(SimpleElasticAgent):
         try:
             context.close(death_sig, timeout)
         except SignalException:
-            # Asked to stop for a second time: whoever asks has no more patience.
-            context.close(timeout=0)
+            if self._is_interrupted:
+                # Asked to stop for a second time: whoever asks has no more patience.
+                context.close(timeout=0)
             raise
 
     # Watchdog and health

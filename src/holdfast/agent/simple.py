@@ -68,6 +68,8 @@ class SimpleElasticAgent(ElasticAgent):
         self._began = time.monotonic()
         self._journal = Journal(self._worker_group)
         self._nodes: Sequence[tuple[str, int]] | None = None
+        self._is_interrupted = False
+        self._recorded_failures: object = None
 
     def get_worker_group(self, role: str = "default") -> WorkerGroup:
         del role
@@ -95,6 +97,16 @@ class SimpleElasticAgent(ElasticAgent):
         """Begin to answer those who connect to the workers' store, if this node has it; they may wait until then."""
         if worker_group.hosting is not None and worker_group.hosting.store is not None:
             worker_group.hosting.store.start()
+
+    def _is_failing(self, worker_group: WorkerGroup) -> bool:
+        """Whether a worker has failed, and the others are about to be stopped: `_monitor_workers` will say so."""
+        del worker_group
+        return False
+
+    def _record_failed_finish(self, result: RunResult) -> None:
+        """Workers were asked to end, and one failed at it. It costs no restart, but it is told."""
+        log.warning("while the workers were to end by themselves, %s", _outline(result))
+        self._record_worker_events(result)
 
     def _let_workers_finish(self, worker_group: WorkerGroup, reason: str) -> None:
         """Ask the workers to end by themselves before they are stopped, if there is a way to ask, and wait a while."""
@@ -194,14 +206,17 @@ class SimpleElasticAgent(ElasticAgent):
         try:
             result = self._invoke_run(role)
             self._record_metrics(result)
-            self._record_worker_events(result)
+            if result.failures is not self._recorded_failures:
+                self._record_worker_events(result)
         except RendezvousGracefulExitError as reason:
             log.info("this node was not needed: %s", reason)
             return RunResult(WorkerState.SUCCEEDED)
         except SignalException as received:
             death_sig = received.sigval
-            log.warning("%s; passing it on to the workers", received)
-            if WorkerState.is_running(self._worker_group.state):
+            self._is_interrupted = True
+            is_running = WorkerState.is_running(self._worker_group.state)
+            log.warning("%s%s", received, "; passing it on to the workers" if is_running else "")
+            if is_running:
                 self._worker_group.spec.rdzv_handler.announce_leave(death_sig.name)
                 self._let_workers_finish(self._worker_group, f"the agent got {death_sig.name}")
             raise
@@ -243,7 +258,8 @@ class SimpleElasticAgent(ElasticAgent):
             if self._exit_barrier() is not False:
                 return True
             over = handler.round_over()
-            log.warning("the workers of this node had succeeded and are needed again: %s", over and over.reason)
+            reason = "the others do not go on" if over is None else over.reason
+            log.warning("the workers of this node have succeeded, but the job cannot end with that: %s", reason)
             self._restart_workers(group)
         elif result.state in (WorkerState.FAILED, WorkerState.UNHEALTHY):
             group.state = after(group.state, Step.FAIL)
@@ -253,7 +269,7 @@ class SimpleElasticAgent(ElasticAgent):
             self._restart_workers(group)
         elif result.state is not WorkerState.HEALTHY:
             raise AssertionError(f"workers of role {group.spec.role!r} cannot be {result.state.value} now")
-        elif (over := handler.round_over()) is not None:
+        elif (over := handler.round_over()) is not None and not self._is_failing(group):
             log.warning("stopping the workers: %s", over.reason)
             if over.may_finish:
                 self._let_workers_finish(group, over.reason)
@@ -263,9 +279,12 @@ class SimpleElasticAgent(ElasticAgent):
     def _is_failure_final(self, group: WorkerGroup, result: RunResult) -> bool:
         """Restart after a failure, if the budget allows it: this node's, or the job's, which the rendezvous knows."""
         spec = group.spec
-        if spec.rdzv_handler.counts_restarts:
+        # Stuck in the kernel, which no restart can help: the end for all.
+        is_hopeless = result.state is WorkerState.UNHEALTHY and self._remaining_restarts == 0
+        if spec.rdzv_handler.counts_restarts and not is_hopeless:
             self._report(result)
             self._record_worker_events(result)
+            self._recorded_failures = result.failures
             log.warning("%s", _outline(result))
         elif self._remaining_restarts == 0:
             self._stop_workers(group)

@@ -97,6 +97,7 @@ class PContext:
         self._filtered_logs: list[TextIO] = []
         self._console_patience_s: float | None = None
         self._kept: KeptProcesses | None = None
+        self._fence_at: float | None = None
         self._stopped_at = float("inf")
         self._result: RunProcsResult | None = None
         self._finishing = _thread.RLock()
@@ -138,7 +139,7 @@ class PContext:
 
     def _start(self) -> None:
         with Uninterrupted():
-            self._kept = kept = KeptProcesses(self._launches())
+            self._kept = kept = KeptProcesses(self._launches(), self._fence_at)
         self._wait_until(lambda: kept.is_started)
         if kept.error is not None:
             raise kept.error
@@ -220,8 +221,9 @@ class PContext:
 
     def fence(self, at: float) -> None:
         """Let the set live until this monotonic time, unless a later fence comes before: then its keeper kills it,
-        whatever becomes of this process. Any thread may call it.
+        whatever becomes of this process. Any thread may call it; before the start, it holds from the first moment.
         """
+        self._fence_at = at
         if self._kept is not None:
             self._kept.fence(at)
 

@@ -47,7 +47,7 @@ class Exit:
 class KeptProcesses:
     """A running set. Its state changes only in `update`, so that a caller decides when to look."""
 
-    def __init__(self, launches: Sequence[Launch]) -> None:
+    def __init__(self, launches: Sequence[Launch], fence_at: float | None = None) -> None:
         self.pids: dict[int, int] = {}
         self.exits: dict[int, Exit] = {}
         self.error: OSError | None = None
@@ -72,6 +72,8 @@ class KeptProcesses:
             os.close(self._commands)
             raise
         os.set_blocking(self._reports, False)
+        if fence_at is not None:
+            self.fence(fence_at)  # for the keeper to find: this process may be stopped before it can say more
         try:
             start = _fresh if _wants_fresh(launches) else _copy
             self.keeper_pid = start(launches, commands, reports, (self._commands, self._reports))

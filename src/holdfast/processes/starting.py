@@ -25,6 +25,7 @@ def start_processes(
     duplicate_stdout_filters: list[str] | None = None,
     duplicate_stderr_filters: list[str] | None = None,
     shutdown_timeout: float = SHUTDOWN_TIMEOUT_S,
+    before_start: Callable[[PContext], None] | None = None,
 ) -> PContext:
     """Start a process for each rank in `args`, running `entrypoint`: a function, or a command's name.
 
@@ -41,6 +42,7 @@ def start_processes(
         duplicate_stderr_filters: likewise for stderr.
         shutdown_timeout: seconds between the stop signal and SIGKILL, when a process failed and its siblings are
             stopped, and wherever `close` is not told otherwise.
+        before_start: is called with the set before any of its processes is there.
 
     Returns:
         The running set. If one process cannot be started, none is, and the reason is raised.
@@ -77,5 +79,7 @@ def start_processes(
             duplicate_stderr_filters,
             shutdown_timeout,
         )
+    if before_start is not None:
+        before_start(context)
     context.start()
     return context

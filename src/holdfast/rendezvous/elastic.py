@@ -183,8 +183,12 @@ class ElasticRendezvous(RendezvousHandler):
     def shutdown(self) -> bool:
         """Leave for good. A job that has not ended ends with that, unless the workers of this node are done."""
         member = self._member
-        if member is not None and not self.is_closed() and not member.membership.me.is_done_published:
-            self._close(self._closing_reason or f"{self._node.host} left")
+        try:
+            if member is not None and not self.is_closed() and not member.membership.me.is_done_published:
+                self._close(self._closing_reason or f"{self._node.host} left")
+        except BaseException:
+            self._leave(0.0)
+            raise
         return self._leave(self._settings.close_timeout_s)
 
     def announce_leave(self, reason: str) -> None:
@@ -208,8 +212,9 @@ class ElasticRendezvous(RendezvousHandler):
         self._drain()
 
     def _drain(self) -> None:
-        with suppress(BlockingIOError):
-            os.eventfd_read(self._news)
+        if self._news >= 0:
+            with suppress(BlockingIOError):
+                os.eventfd_read(self._news)
 
     def _tell(self, method: Callable[..., None], *args: Any) -> None:
         assert self._thread is not None
@@ -289,7 +294,7 @@ class ElasticRendezvous(RendezvousHandler):
     def _close(self, reason: str) -> None:
         """End the job for all, and see that it is written."""
         member = self._member
-        if member is None or self._left is not None or self._error is not None:
+        if self._thread is None or member is None or self._left is not None or self._error is not None:
             return
         self._tell(member.close, End(EndKind.CLOSED, reason))
         deadline = time.monotonic() + self._settings.close_timeout_s
@@ -363,6 +368,8 @@ class ElasticRendezvous(RendezvousHandler):
                     said = True
                     log.warning("%s is not there yet: %s; still trying", self._place.name, error)
                 await asyncio.sleep(RETRY_S)
+                if error.is_gone:
+                    await self._place.look_again()
             else:
                 address = self._local_addr or store.local_address()
                 return address or self._node.host

@@ -72,8 +72,10 @@ def _store_at(address: str, port: int) -> TorchStoreServer:
         # An address that is translated on its way here.
         if error.errno == EADDRNOTAVAIL or isinstance(error, _socket.gaierror):
             return TorchStoreServer("", port)
-        from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+        from holdfast.errors.tree import InfrastructureError, InputError  # noqa: PLC0415 - only on the way out
 
+        if not port:
+            raise InfrastructureError(str(error.strerror)) from error
         raise InputError(f"--master-port {port}: {error.strerror}; give another, or end what uses it") from error
 
 

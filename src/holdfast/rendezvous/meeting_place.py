@@ -38,6 +38,9 @@ class MeetingPlace(ABC):
     async def open(self) -> CoordinationStore:
         """The store, connected or not. Serves it first, if that is this node's part."""
 
+    async def look_again(self) -> None:  # noqa: B027 - by default nothing
+        """Nobody serves there. Perhaps this node can, now."""
+
     async def close(self) -> None:  # noqa: B027 - by default nothing
         """Let go of it, the store that `open` returned excepted."""
 
@@ -80,6 +83,11 @@ class EmbeddedPlace(MeetingPlace):
             self._host, self._port, token=self._token, tls=self._client_tls, answer_timeout_s=self._answer_timeout_s
         )
 
+    async def look_again(self) -> None:
+        # Who held the port may have been a passer-by: any port that the kernel gives out can be in use for a moment.
+        if self._server is None and self._wants_to_be_host is not False:
+            await self._serve()
+
     async def _serve(self) -> None:
         from holdfast.coordination.server import EmbeddedServer  # noqa: PLC0415 - only the host's agent needs it
 
@@ -87,6 +95,7 @@ class EmbeddedPlace(MeetingPlace):
         if not addresses and self._wants_to_be_host:
             addresses = [""]  # an address that is translated on its way here, such as a Kubernetes service's
         for address in addresses:
+            allow_descriptors(CONNECTIONS_A_NODE * self._nodes_max)
             server = EmbeddedServer(token=self._token, tls=self._server_tls)
             try:
                 await server.start(address, self._port)
@@ -101,7 +110,6 @@ class EmbeddedPlace(MeetingPlace):
                 ) from error
             self._server = server
             self.is_host = True
-            allow_descriptors(CONNECTIONS_A_NODE * self._nodes_max)
             return
 
     async def close(self) -> None:

@@ -63,10 +63,13 @@ def on_stop(callback: Callable[[str], object]) -> None:
     if not path:
         return
     fifo = f"{path}{FIFO_SUFFIX}"
-    if not os.path.exists(fifo):
-        os.mkfifo(fifo, 0o600)
-    # Also for writing: opening does not wait for the agent then, and reading never comes to an end.
-    listener = os.open(fifo, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        if not os.path.exists(fifo):
+            os.mkfifo(fifo, 0o600)
+        # Also for writing: opening does not wait for the agent then, and reading never comes to an end.
+        listener = os.open(fifo, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return  # as in `_open`: there is nobody who could ask
 
     def listen() -> None:
         # Looked at after the pipe is there: a request that comes before this line is seen, a later one is read.

@@ -1,0 +1,124 @@
+"""Who serves the store."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from holdfast.errors import InputError
+from holdfast.rendezvous.meeting_place import EmbeddedPlace
+
+
+def embedded(port, is_host=None, host="127.0.0.1", nodes_max=4):
+    return EmbeddedPlace(
+        host,
+        port,
+        is_host=is_host,
+        token=b"secret",
+        server_tls=None,
+        client_tls=None,
+        answer_timeout_s=10.0,
+        nodes_max=nodes_max,
+    )
+
+
+@pytest.fixture
+def held():
+    """A port that somebody holds without serving there."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        yield holder
+
+
+def port_of(holder):
+    port = holder.getsockname()[1]
+    holder.close()
+    return port
+
+
+def test_the_first_on_a_machine_serves_and_the_next_one_finds_it(held):
+    async def story(port):
+        first, second = embedded(port), embedded(port)
+        stores = [await first.open(), await second.open()]
+        assert (first.is_host, second.is_host) == (True, False)
+        for store in stores:
+            assert await store.get("key") is None
+            assert store.local_address() == "127.0.0.1"
+            await store.close()
+        await second.close()
+        await first.close()
+
+    asyncio.run(story(port_of(held)))
+
+
+def test_who_is_told_not_to_does_not(held):
+    async def story(port):
+        place = embedded(port, is_host=False)
+        await (await place.open()).close()
+        await place.look_again()
+        assert not place.is_host
+
+    asyncio.run(story(port_of(held)))
+
+
+def test_another_machine_serves_at_another_address():
+    async def story():
+        place = embedded(1, host="192.0.2.1")
+        await (await place.open()).close()
+        assert not place.is_host
+
+    asyncio.run(story())
+
+
+def test_who_has_to_serve_and_cannot_says_so(held):
+    held.listen()
+    with pytest.raises(InputError, match=r"--rdzv-endpoint 127.0.0.1:\d+: cannot listen there: Address already in use"):
+        asyncio.run(embedded(held.getsockname()[1], is_host=True).open())
+
+
+def test_a_port_that_is_taken_for_a_moment_is_served_in_the_end(held):
+    async def story():
+        place = embedded(held.getsockname()[1])
+        store = await place.open()
+        assert not place.is_host
+        held.close()
+        await place.look_again()
+        assert place.is_host
+        await store.get("key")
+        await store.close()
+        await place.close()
+
+    asyncio.run(story())
+
+
+def test_a_large_job_is_let_in_whatever_limit_the_host_began_with():
+    script = """
+import asyncio, resource, socket, sys
+sys.path.insert(0, sys.argv[1])
+from test_meeting_place import embedded
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+async def story():
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        port = holder.getsockname()[1]
+    place = embedded(port, nodes_max=200)
+    store = await place.open()
+    clients = [await embedded(port, is_host=False).open() for _ in range(150)]
+    for client in clients:
+        await client.get("key")
+    print(place._server.connections)
+    for client in (store, *clients):
+        await client.close()
+    await place.close()
+asyncio.run(story())
+"""
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 2000:
+        pytest.skip("this machine allows no process so many descriptors")
+    directory = __file__.rpartition("/")[0]
+    shown = subprocess.run([sys.executable, "-c", script, directory], capture_output=True, text=True, check=False)
+    assert shown.stdout == "150\n", shown.stderr
