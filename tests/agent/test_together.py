@@ -363,6 +363,8 @@ def say(text):
     os.write(fd, f"{{text}}\\n".encode())
     os.close(fd)
 def save(*_):
+    if os.environ["LOCAL_RANK"] == "1":
+        os._exit(0)
     say("saving")
     open({gate!r}).read()
     say("saved")
@@ -420,7 +422,7 @@ def test_the_first_signal_does_not_hurry_workers_that_are_being_stopped(together
     def play():
         assert post.lines(2) == ["ready"] * 2
         handler.end_round("lost node9")
-        assert post.lines(2) == ["saving"] * 2
+        assert post.line() == "saving"
         announced = threading.Event()
         handler.announce_leave = lambda _: announced.set()
         os.kill(os.getpid(), signal.SIGTERM)
@@ -432,7 +434,7 @@ def test_the_first_signal_does_not_hurry_workers_that_are_being_stopped(together
         with pytest.raises(SignalException):
             agent.run()
         played.result()
-    assert "saved" in post.lines(2)
+    assert post.line() == "saved"
 
 
 def test_a_worker_that_fails_when_it_is_asked_to_end_is_told_of(together, post, caplog):
