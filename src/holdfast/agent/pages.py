@@ -14,11 +14,19 @@ MEMORY = "/dev/shm"  # noqa: S108 - the directory is private and its name random
 """Files here are never written to a disk. Where it is missing, any temporary directory does."""
 
 
+PREFIX = "holdfast-pages-"
+
+
 class WorkerPages:
-    """The pages of one attempt after the other, in a directory of their own."""
+    """The pages of one attempt after the other, in a directory of their own.
+
+    An agent that was killed leaves its directory behind, and the next agent removes it: it is locked as long as its
+    owner lives.
+    """
 
     def __init__(self) -> None:
         self._directory: str | None = None
+        self._lock = -1
         self._paths: dict[int, str] = {}
         self._attempts = 0
 
@@ -26,12 +34,22 @@ class WorkerPages:
         """Where each worker of a new attempt may make its page."""
         self.clear()
         if self._directory is None:
-            parent = MEMORY if os.access(MEMORY, os.W_OK | os.X_OK) else os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - likewise
-            self._directory = os.path.join(parent, f"holdfast-{os.getpid()}-{os.urandom(8).hex()}")
-            os.mkdir(self._directory, 0o700)
+            self._make_directory()
+        assert self._directory is not None
         self._attempts += 1
         self._paths = {rank: os.path.join(self._directory, f"{self._attempts}.{rank}") for rank in local_ranks}
         return self._paths
+
+    def _make_directory(self) -> None:
+        parent = MEMORY if os.access(MEMORY, os.W_OK | os.X_OK) else os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - likewise
+        for name in os.listdir(parent):
+            if name.startswith(PREFIX):
+                _remove_if_left(os.path.join(parent, name))
+        name = f"{PREFIX}{os.urandom(8).hex()}"
+        new, self._directory = os.path.join(parent, f".{name}"), os.path.join(parent, name)
+        os.mkdir(new, 0o700)
+        self._lock = _lock(new)
+        os.rename(new, self._directory)  # so it has its lock when others see it
 
     def ask_to_stop(self, reason: str, grace_s: float) -> bool:
         """Ask the workers that listen to stop by themselves. False if none does."""
@@ -57,13 +75,41 @@ class WorkerPages:
         """Remove what the workers of the last attempt made."""
         if self._directory is not None and self._paths:
             self._paths = {}
-            with suppress(OSError):
-                for name in os.listdir(self._directory):
-                    os.unlink(os.path.join(self._directory, name))
+            _empty(self._directory)
 
     def close(self) -> None:
         self.clear()
         if self._directory is not None:
             with suppress(OSError):
                 os.rmdir(self._directory)
+            os.close(self._lock)
             self._directory = None
+
+
+def _lock(directory: str) -> int:
+    """A descriptor that holds the directory's lock. OSError if somebody else does."""
+    import fcntl  # noqa: PLC0415 - a job's pages are made once
+
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _remove_if_left(directory: str) -> None:
+    with suppress(OSError):  # its owner lives, or it is another user's
+        fd = _lock(directory)
+        try:
+            _empty(directory)
+            os.rmdir(directory)
+        finally:
+            os.close(fd)
+
+
+def _empty(directory: str) -> None:
+    with suppress(OSError):
+        for name in os.listdir(directory):
+            os.unlink(os.path.join(directory, name))

@@ -16,6 +16,7 @@ from multiprocessing import context as mp_context
 from multiprocessing import popen_spawn_posix, reduction, resource_tracker, spawn
 from multiprocessing.process import BaseProcess
 
+from holdfast.processes.by_value import ByValue, dumps, needs_value
 from holdfast.processes.context import PContext
 from holdfast.processes.launch import Launch, PickledCall
 
@@ -112,8 +113,8 @@ class _FunctionProcess(BaseProcess):
     ) -> None:
         super().__init__(name=name)
         self._start_method = start_method
-        self._function = function
-        self._function_args = args
+        self._by_value = start_method != "fork" and needs_value(function)
+        self._call: Any = ByValue((function, args)) if self._by_value else (function, args)
         self._value = value
         self._lifeline = lifeline
 
@@ -133,17 +134,21 @@ class _FunctionProcess(BaseProcess):
     def run(self) -> None:
         from holdfast.errors import record  # noqa: PLC0415 - only in the child
 
-        value = record(self._function)(*self._function_args)
+        function, args = self._call
+        value = record(function)(*args)
         if value is not None:
-            record(self._send)(value)
+            record(self._send)(function, value)
 
-    def _send(self, value: object) -> None:
+    def _send(self, function: Callable[..., Any], value: object) -> None:
         try:
             with open(self._value, "wb", closefd=False) as file:
-                pickle.dump(value, file, protocol=pickle.HIGHEST_PROTOCOL)
+                if self._by_value:
+                    file.write(dumps(value))  # it may be of a class that came with the function
+                else:
+                    pickle.dump(value, file, protocol=pickle.HIGHEST_PROTOCOL)
         except Exception as error:
             os.ftruncate(self._value, 0)
-            error.add_note(f"{self._function!r} returned a {type(value).__name__}, which cannot be sent to its parent")
+            error.add_note(f"{function!r} returned a {type(value).__name__}, which cannot be sent to its parent")
             raise
 
 

@@ -1,0 +1,52 @@
+"""Functions that no other process could import: those of a notebook's cell or an interactive session, lambdas, and
+functions made by functions. They travel as code, through cloudpickle, and so do their arguments.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+
+def needs_value(function: Callable[..., Any]) -> bool:
+    """Whether `function` has no name by which a fresh interpreter finds it."""
+    # A partial; functools itself need not be imported.
+    while hasattr(function, "func") and hasattr(function, "keywords"):
+        function = function.func
+    named: Any = function if hasattr(function, "__qualname__") else type(function)
+    if "<" in named.__qualname__:  # <lambda>, or <locals> of another function
+        return True
+    if named.__module__ != "__main__":
+        return False
+    main = sys.modules["__main__"]
+    return getattr(main, "__file__", None) is None and getattr(main, "__spec__", None) is None
+
+
+class ByValue:
+    """Pickled, it becomes a copy of what it holds."""
+
+    def __init__(self, held: object) -> None:
+        self._held = held
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[bytes]]:
+        return pickle.loads, (dumps(self._held),)
+
+
+def dumps(held: object) -> bytes:
+    """`held` as bytes that `pickle.loads` understands where cloudpickle is installed."""
+    try:
+        import cloudpickle  # noqa: PLC0415 - an extra
+    except ImportError:
+        from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+
+        raise InputError(
+            "the function has no name that another process could import it by; pip install 'holdfast[notebook]' "
+            "(cloudpickle), put it into a file, or use start_method='fork'"
+        ) from None
+    data: bytes = cloudpickle.dumps(held)
+    return data
