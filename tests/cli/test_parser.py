@@ -21,9 +21,8 @@ def refusal(words, capsys):
 class TestNames:
     @pytest.mark.parametrize("option", OPTIONS, ids=repr)
     def test_dashes_and_underscores_are_the_same(self, option):
-        value = [] if option.is_flag else ["fork" if option.dest == "start_method" else "7"]
-        if option.dest == "numa_binding":
-            value = ["node"]
+        others = {"start_method": "fork", "numa_binding": "node", "store_host": "rank0"}
+        value = [] if option.is_flag else [others.get(option.dest, "7")]
         parsed = [vars(parse_args([spelling, *value, "script"])) for spelling in option.spellings]
         assert f"--{option.dest}" in option.spellings
         assert parsed.count(parsed[0]) == len(parsed)

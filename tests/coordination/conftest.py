@@ -105,9 +105,9 @@ def embedded_engine():
     return opened
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def etcd(tmp_path_factory):
-    """One member that many tests share; each has a prefix of its own."""
+    """One member that the tests of a module share; each has a prefix of its own."""
     with EtcdCluster(1, tmp_path_factory.mktemp("etcd")) as cluster:
         cluster.prefixes = (f"/test/{number}/" for number in itertools.count())
         yield cluster
