@@ -293,11 +293,16 @@ class Storm(World):
             raise LawBrokenError("nobody closed the job")
 
 
-def run(mix, seed, trace=None):
-    """One world from its start to its end; returns how many messages it took."""
+def run(mix, seed, trace=None, faults=()):
+    """One world from its start to its end; returns how many messages it took.
+
+    `faults` come on top of its weather: when, and which.
+    """
     world = Storm(mix, seed, trace)
     world.weather()
     clock = world.clock
+    for at, name in faults:
+        clock.at(at, getattr(world, name))
     clock.run(FAULTS_S)
     world.calm_down()
     if world.settles:
