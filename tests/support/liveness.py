@@ -44,22 +44,30 @@ def children() -> set[int]:
     """The children of this process, zombies included."""
     found = set()
     for task in os.listdir("/proc/self/task"):
-        with open(f"/proc/self/task/{task}/children") as file:
-            found |= {int(pid) for pid in file.read().split()}
+        try:
+            with open(f"/proc/self/task/{task}/children") as file:
+                found |= {int(pid) for pid in file.read().split()}
+        except (FileNotFoundError, ProcessLookupError):
+            # The thread ended after it was listed; its children are another thread's now, maybe one already read.
+            return children()
     return found
 
 
 def footprint() -> dict[str, object]:
     """What a process holds of the system: to be the same after as before."""
     return {
-        "descriptors": {fd: os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _is_open(fd)},
+        "descriptors": {fd: link for fd in os.listdir("/proc/self/fd") if (link := _link(fd)) is not None},
         "threads": len(os.listdir("/proc/self/task")),
         "children": children(),
     }
 
 
-def _is_open(fd: str) -> bool:
-    return os.path.lexists(f"/proc/self/fd/{fd}")
+def _link(fd: str) -> str | None:
+    """What a descriptor is; None where it was closed after it was listed, as that of the listing itself."""
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    except FileNotFoundError:
+        return None
 
 
 def settle(expected: dict[str, object]) -> None:
