@@ -75,7 +75,7 @@ def test_a_worker_that_does_not_fail_imports_nothing_heavy(run_python, tmp_path)
         ),
         (ErrorHandler._get_error_file_path, ["self"]),
         (ErrorHandler._write_error_file, ["self", "file_path", "error_msg"]),
-        (ProcessFailure, ["local_rank", "pid", "exitcode", "error_file"]),
+        (ProcessFailure, ["local_rank", "pid", "exitcode", "error_file", "evidence"]),
         (ChildFailedError, ["name", "failures"]),
         (ChildFailedError.format_msg, ["self", "boarder_delim", "section_delim"]),
     ],

@@ -15,6 +15,12 @@ def failure_elsewhere(told: Failure) -> ProcessFailure:
     failure.host = told.host
     failure.timestamp = told.timestamp
     failure.message = told.traceback or told.message
+    failure.kind = told.kind
+    failure.where = told.where
+    failure.exception = told.exception
+    failure.log_file = told.log_file
+    failure.max_rss_kib = told.max_rss_kib
+    failure.ran_s = told.ran_s
     failure.error_file_data = {
         "message": {
             "message": told.message,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from holdfast.cli import accelerators
-from holdfast.cli.options import EXIT_BARRIER_TIMEOUT_S, STOP_GRACE_S, STORE_HOSTS, Unsaid
+from holdfast.cli.options import EXIT_BARRIER_TIMEOUT_S, RESTART_POLICIES, STOP_GRACE_S, STORE_HOSTS, Unsaid
 from holdfast.cli.worker_command import worker_command
 from holdfast.errors.tree import InputError
 from holdfast.launcher.config import LaunchConfig
@@ -71,6 +71,9 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., None]
         exit_barrier_timeout=getattr(args, "exit_barrier_timeout", EXIT_BARRIER_TIMEOUT_S),
         stop_grace=getattr(args, "stop_grace", STOP_GRACE_S),
         store_host=getattr(args, "store_host", STORE_HOSTS[0]),
+        restart_window=getattr(args, "restart_window", 0.0),
+        restart_policy=getattr(args, "restart_policy", RESTART_POLICIES[0]),
+        hang_timeout=getattr(args, "hang_timeout", 0.0),
     )
     if nproc_per_node > 1:
         os.environ.setdefault(THREADS_VARIABLE, "1")
@@ -191,12 +194,15 @@ def _check_numbers(args: Namespace) -> None:
         raise InputError(f"--monitor-interval {args.monitor_interval:g}: write a number of seconds above 0")
     if args.shutdown_timeout is not None and args.shutdown_timeout < 0:
         raise InputError(f"--shutdown-timeout {args.shutdown_timeout}: write a number of seconds from 0 on")
-    exit_barrier_timeout = getattr(args, "exit_barrier_timeout", EXIT_BARRIER_TIMEOUT_S)
-    if not 0 <= exit_barrier_timeout < INFINITE:
-        raise InputError(f"--exit-barrier-timeout {exit_barrier_timeout:g}: write a number of seconds from 0 on")
-    stop_grace = getattr(args, "stop_grace", STOP_GRACE_S)
-    if not 0 <= stop_grace < INFINITE:
-        raise InputError(f"--stop-grace {stop_grace:g}: write a number of seconds from 0 on")
+    for name, default in (
+        ("exit_barrier_timeout", EXIT_BARRIER_TIMEOUT_S),
+        ("stop_grace", STOP_GRACE_S),
+        ("restart_window", 0.0),
+        ("hang_timeout", 0.0),
+    ):
+        seconds = getattr(args, name, default)
+        if not 0 <= seconds < INFINITE:
+            raise InputError(f"--{name.replace('_', '-')} {seconds:g}: write a number of seconds from 0 on")
     if args.master_port is not None and not 0 <= args.master_port <= PORT_MAX:
         raise InputError(f"--master-port {args.master_port}: write a port from 1 to {PORT_MAX}")
 

@@ -17,6 +17,7 @@ NUMA_BINDINGS = ("node", "socket", "exclusive", "core-complex")
 EXIT_BARRIER_TIMEOUT_S = 300.0
 STOP_GRACE_S = 30.0
 STORE_HOSTS = ("agent", "rank0")
+RESTART_POLICIES = ("auto", "always")
 
 
 class Unsaid(int):
@@ -142,6 +143,34 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             default=0,
             of_type=whole_number,
             help="how many times all workers are started again after one has failed",
+        ),
+        Option(
+            "--restart-window",
+            metavar="SECONDS",
+            default=0.0,
+            of_type=number,
+            is_ours=True,
+            help="workers that ran for so long before one failed have all of --max-restarts again; 0 counts restarts "
+            "for the whole job",
+        ),
+        Option(
+            "--restart-policy",
+            metavar="WORD",
+            default=RESTART_POLICIES[0],
+            of_type=one_of(*RESTART_POLICIES),
+            is_ours=True,
+            help="auto does not start again what cannot help (a syntax error, a missing module, wrong arguments, the "
+            "same exception at the same line twice within seconds) and waits before it does after repeated faults of "
+            "machines; always starts again at once, as torchrun does",
+        ),
+        Option(
+            "--hang-timeout",
+            metavar="SECONDS",
+            default=0.0,
+            of_type=number,
+            is_ours=True,
+            help="a worker without progress for so long has failed: without a heartbeat (holdfast.worker) where it "
+            "sends them, else without output and use of the CPU; the stacks of all workers are kept; 0 for no limit",
         ),
         Option(
             "--signals-to-handle",

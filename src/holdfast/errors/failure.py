@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 
+from holdfast.errors.diagnosis import NOT_AVAILABLE, Evidence, diagnose, signal_name
 from holdfast.errors.error_file import read_error_file
+from holdfast.errors.kind import FailureKind
 from holdfast.errors.tree import Category
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
-
-NOT_AVAILABLE = "<N/A>"
-
-SHELL_SIGNAL_BASE = 128
-"""A shell whose command was ended by signal n exits with this plus n."""
 
 
 class ProcessFailure:  # noqa: PLW1641 - not hashable, since it can change
@@ -36,6 +32,13 @@ class ProcessFailure:  # noqa: PLW1641 - not hashable, since it can change
         timestamp: when it failed, in Unix seconds with a fraction; without an error file, when that was seen.
         host: the name of its machine.
         category: whose failure it is; the user's until somebody knows better.
+        kind: how it failed.
+        where: the line of the user's code, "train.py:12 in step"; "" if nobody knows.
+        exception: the name of the exception's class; "" if there was none.
+        log_file: where all of its stderr is; "" if that went to a console.
+        stderr: the end of its stderr.
+        max_rss_kib: its peak memory; 0 if nobody knows.
+        ran_s: how long it had run; 0 if nobody knows.
     """
 
     __slots__ = (  # noqa: RUF023 - in the order in which they are shown
@@ -48,9 +51,18 @@ class ProcessFailure:  # noqa: PLW1641 - not hashable, since it can change
         "timestamp",
         "host",
         "category",
+        "kind",
+        "where",
+        "exception",
+        "log_file",
+        "stderr",
+        "max_rss_kib",
+        "ran_s",
     )
 
-    def __init__(self, local_rank: int, pid: int, exitcode: int, error_file: str) -> None:
+    def __init__(
+        self, local_rank: int, pid: int, exitcode: int, error_file: str, evidence: Evidence | None = None
+    ) -> None:
         self.local_rank = local_rank
         self.pid = pid
         self.exitcode = exitcode
@@ -58,25 +70,28 @@ class ProcessFailure:  # noqa: PLW1641 - not hashable, since it can change
         # Not the fully qualified name: to find that may wait for a DNS server, and hosts fail in groups.
         self.host = os.uname().nodename
 
+        known = Evidence() if evidence is None else evidence
         now = time.time()
         report = read_error_file(error_file, now)
-        if report is not None:
-            self.error_file = error_file
-            self.error_file_data = report.data
-            self.message = report.message
-            self.timestamp = report.timestamp
-        else:
-            self.error_file = NOT_AVAILABLE
-            self.error_file_data = _data_without_file(exitcode)
-            self.message = _message_without_file(exitcode, pid)
-            self.timestamp = now
+        diagnosis = diagnose(exitcode, pid, report, known)
+        self.error_file = NOT_AVAILABLE if report is None else error_file
+        self.error_file_data = _data_without_file(exitcode) if report is None else report.data
+        self.timestamp = now if report is None else report.timestamp
+        self.message = diagnosis.message
+        self.kind: FailureKind = diagnosis.kind
+        self.where = diagnosis.where
+        self.exception = diagnosis.exception
+        self.log_file = known.log_file
+        self.stderr = known.stderr
+        self.max_rss_kib = known.max_rss_kib
+        self.ran_s = 0.0
 
     def has_error_file(self) -> bool:
         return self.error_file != NOT_AVAILABLE
 
     def signal_name(self) -> str:
         """The name of the signal that ended the process; "<N/A>" if none did, or if it has no name."""
-        return _signal_name(-self.exitcode)
+        return signal_name(-self.exitcode)
 
     def timestamp_isoformat(self) -> str:
         """The local time of the failure with milliseconds: 2026-01-31_23:59:59.123."""
@@ -96,15 +111,14 @@ class ProcessFailure:  # noqa: PLW1641 - not hashable, since it can change
 
 
 def in_order(failures: Mapping[int, ProcessFailure]) -> list[tuple[int, ProcessFailure]]:
-    """The failures by rank, sorted: the first to happen first, and of equally early ones the lower rank."""
-    return sorted(failures.items(), key=lambda item: (item[1].timestamp, item[0]))
+    """The failures by rank, sorted: the first to happen first, and of equally early ones the lower rank. Those that
+    only lost a peer come last, whatever their time: they are the others' victims.
+    """
+    return sorted(failures.items(), key=lambda item: (_is_victim(item[1]), item[1].timestamp, item[0]))
 
 
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return NOT_AVAILABLE
+def _is_victim(failure: ProcessFailure) -> bool:
+    return failure.kind is FailureKind.COMMUNICATION
 
 
 def _data_without_file(exitcode: int) -> dict[str, Any]:
@@ -113,15 +127,3 @@ def _data_without_file(exitcode: int) -> dict[str, Any]:
         return {"message": "<NONE>"}
     traits = {"category": "system_terminated_error", "retryability": "False"}
     return {"message": "<NONE>", "errorTraits": traits}
-
-
-def _message_without_file(exitcode: int, pid: int) -> str:
-    if exitcode < 0:
-        return f"Signal {-exitcode} ({_signal_name(-exitcode)}) received by PID {pid}"
-    name = _signal_name(exitcode - SHELL_SIGNAL_BASE)
-    hint = "" if name == NOT_AVAILABLE else f" (as a shell reports {name})"
-    return (
-        f"PID {pid} exited with code {exitcode}{hint} and recorded no Python exception.\n"
-        "It left by sys.exit or os._exit, is not a Python program, or does not use holdfast.errors.record. "
-        "Its stderr may tell more."
-    )

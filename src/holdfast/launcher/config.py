@@ -17,7 +17,9 @@ class LaunchConfig:
 
     Ours beyond those: `exit_barrier_timeout`, seconds that a node which is done waits for the others; `stop_grace`,
     seconds that workers which listen for it have to end by themselves; `store_host`, who serves the workers' store at
-    MASTER_ADDR:MASTER_PORT, ``agent`` or ``rank0``.
+    MASTER_ADDR:MASTER_PORT, ``agent`` or ``rank0``; `restart_window`, seconds after which workers that ran so long have
+    all of `max_restarts` again, 0 for never; `restart_policy`, ``auto`` or ``always``; `hang_timeout`, seconds without
+    progress after which a worker has failed, 0 for no limit.
     """
 
     __hash__ = None  # type: ignore[assignment]  # the fields can change
@@ -50,6 +52,9 @@ class LaunchConfig:
         exit_barrier_timeout: float = 300,
         stop_grace: float = 30,
         store_host: str = "agent",
+        restart_window: float = 0.0,
+        restart_policy: str = "auto",
+        hang_timeout: float = 0.0,
     ) -> None:
         self.min_nodes = min_nodes
         self.max_nodes = max_nodes
@@ -77,6 +82,9 @@ class LaunchConfig:
         self.exit_barrier_timeout = exit_barrier_timeout
         self.stop_grace = stop_grace
         self.store_host = store_host
+        self.restart_window = restart_window
+        self.restart_policy = restart_policy
+        self.hang_timeout = hang_timeout
         # The older argument still wins, as it does there.
         self.rdzv_configs.setdefault("timeout", RENDEZVOUS_TIMEOUT_S)
         if rdzv_timeout != -1:

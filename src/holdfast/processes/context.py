@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any, Self, TextIO
 
     from holdfast.errors import ProcessFailure
+    from holdfast.errors.diagnosis import Evidence
     from holdfast.processes.kept import Exit
     from holdfast.processes.launch import Launch
     from holdfast.processes.logs import LogsSpecs
@@ -329,13 +330,31 @@ class PContext:
             pid=self._kept.pids[rank],
             exitcode=exit_.code,
             error_file=self.logs.error_files[rank],
+            evidence=self._evidence(rank, exit_),
         )
+        failure.ran_s = exit_.monotonic - self._kept.started_at
         if not failure.has_error_file():
             failure.timestamp = exit_.timestamp
             if self._kept.keeper_died:
                 failure.message = f"killed with its keeper, PID {self._kept.keeper_pid}, which was killed from outside"
                 failure.category = Category.INFRASTRUCTURE
         return failure
+
+    def _evidence(self, rank: int, exit_: Exit) -> Evidence:
+        """What is known of a process that failed, beside its error file."""
+        from holdfast.errors.diagnosis import Evidence  # noqa: PLC0415 - only when something failed
+        from holdfast.processes.remains import crash_stacks, end_of  # noqa: PLC0415 - likewise
+
+        assert self._kept is not None
+        log_file = self.logs.stderrs[rank]
+        if log_file == os.devnull:
+            log_file = ""
+        return Evidence(
+            stderr=end_of(log_file) if log_file else self._kept.heard.get(rank, ""),
+            stacks=crash_stacks(self.envs[rank]),
+            max_rss_kib=exit_.max_rss_kib,
+            log_file=log_file,
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -33,12 +33,15 @@ _FRESH_KEEPER = "import sys; sys.path.insert(0, sys.argv[1]); from holdfast.proc
 
 
 class Exit:
-    """How a process ended. The code is minus the signal's number where a signal ended it."""
+    """How a process ended. The code is minus the signal's number where a signal ended it. `monotonic` is when that
+    was heard of.
+    """
 
-    __slots__ = ("code", "max_rss_kib", "on_its_own", "timestamp")
+    __slots__ = ("code", "max_rss_kib", "monotonic", "on_its_own", "timestamp")
 
     def __init__(self, code: int, timestamp: float, max_rss_kib: int, *, on_its_own: bool) -> None:
         self.code = code
+        self.monotonic = time.monotonic()
         self.timestamp = timestamp
         self.max_rss_kib = max_rss_kib
         self.on_its_own = on_its_own
@@ -50,6 +53,9 @@ class KeptProcesses:
     def __init__(self, launches: Sequence[Launch], fence_at: float | None = None) -> None:
         self.pids: dict[int, int] = {}
         self.exits: dict[int, Exit] = {}
+        self.heard: dict[int, str] = {}
+        """By rank, the end of what a process that failed wrote to a stderr that is not a file."""
+        self.started_at = time.monotonic()
         self.error: OSError | None = None
         self.is_started = False
         self.is_gone = False

@@ -25,6 +25,8 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
+from holdfast.errors.kind import FailureKind
+
 if TYPE_CHECKING:
     from holdfast.coordination.model import Entry
 
@@ -93,6 +95,14 @@ class Failure(Struct, frozen=True):
     timestamp: float
     error_file: str = ""
     traceback: str = ""
+    kind: FailureKind = FailureKind.EXIT
+    where: str = ""
+    exception: str = ""
+    log_file: str = ""
+    max_rss_kib: int = 0
+    ran_s: float = 0.0
+    others: int = 0
+    """How many more workers of its node had failed by then."""
 
 
 class BreakKind(StrEnum):

@@ -1,0 +1,187 @@
+"""From what is known of a process that failed to what a person is told: how it failed, where, and why."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+
+from holdfast.errors.kind import FailureKind, is_lost_peer, says_lost_peer
+from holdfast.errors.text import encodable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.errors.error_file import ErrorReport
+
+NOT_AVAILABLE = "<N/A>"
+
+SHELL_SIGNAL_BASE = 128
+"""A shell whose command was ended by signal n exits with this plus n."""
+
+TAIL_MAX_LINES = 20
+"""How many of the last lines of stderr a failure shows."""
+
+TAIL_MAX_CHARS = 4_000
+"""How many of their characters."""
+
+STACKS_MAX_CHARS = 16_000
+"""How much of the stacks of a native crash a failure shows: their beginning, with the thread that crashed."""
+
+CRASH_SIGNALS = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
+
+LIBRARIES = (
+    *("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ", "<string>"),
+    os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+)
+"""In whose files a failure is rarely the user's own line."""
+
+_FRAME = re.compile(
+    r'^\s*(?:[|+\s-]*)File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:,? in (?P<function>.+))?$', re.MULTILINE
+)
+_LAST_LINE = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?:: (?P<text>.*))?$")
+_TRACEBACK = "Traceback (most recent call last):"
+_USAGE_ERROR = 2
+
+
+class Evidence:
+    """What the process that watched knows beside the error file.
+
+    Attributes:
+        stderr: the end of what the process wrote there.
+        stacks: what faulthandler wrote when it crashed.
+        max_rss_kib: its peak memory; 0 if nobody knows.
+        out_of_memory: the sentence that says why it was the kernel's out-of-memory killer; "" if it was not.
+        log_file: where all of its stderr is; "" if it went to a console.
+    """
+
+    __slots__ = ("log_file", "max_rss_kib", "out_of_memory", "stacks", "stderr")
+
+    def __init__(
+        self, stderr: str = "", stacks: str = "", max_rss_kib: int = 0, out_of_memory: str = "", log_file: str = ""
+    ) -> None:
+        self.stderr = stderr
+        self.stacks = stacks
+        self.max_rss_kib = max_rss_kib
+        self.out_of_memory = out_of_memory
+        self.log_file = log_file
+
+
+class Diagnosis:
+    """How a process failed, the text for people, the line of the user's code, and the class of the exception, if any."""
+
+    __slots__ = ("exception", "kind", "message", "where")
+
+    def __init__(self, kind: FailureKind, message: str, where: str = "", exception: str = "") -> None:
+        self.kind = kind
+        self.message = message
+        self.where = where
+        self.exception = exception
+
+
+def diagnose(exit_code: int, pid: int, report: ErrorReport | None, evidence: Evidence) -> Diagnosis:
+    """What happened to a process that failed. Pure."""
+    if report is not None:
+        return _raised(report.message, stated(report))
+    if exit_code < 0:
+        return _signalled(-exit_code, pid, evidence)
+    told = _traceback_in(evidence.stderr) if exit_code == 1 else ""
+    if told:
+        return _raised(told, told.rstrip().rpartition("\n")[2])
+    return Diagnosis(FailureKind.EXIT, _exit_message(exit_code, pid, evidence))
+
+
+def is_usage_error(exit_code: int, stderr: str) -> bool:
+    """Whether a program has refused its arguments, as argparse does."""
+    return exit_code == _USAGE_ERROR and "usage:" in stderr.lower() and "error:" in stderr
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return NOT_AVAILABLE
+
+
+def stated(report: ErrorReport) -> str:
+    """The short message of an error file: class and text of an exception."""
+    message = report.data.get("message")
+    text = message.get("message") if isinstance(message, dict) else message
+    return encodable(text) if isinstance(text, str) else report.message
+
+
+def where_in(text: str) -> str:
+    """The innermost frame of a traceback, or of stacks, that is the user's own: "train.py:12 in step"."""
+    frames = list(_FRAME.finditer(text))
+    if not frames:
+        return ""
+    # A traceback has the innermost frame last, stacks have it first.
+    if _TRACEBACK in text or "most recent call first" not in text:
+        frames.reverse()
+    own = next((frame for frame in frames if not any(part in frame["file"] for part in LIBRARIES)), frames[0])
+    function = own["function"]
+    return f"{own['file']}:{own['line']}" + (f" in {function}" if function else "")
+
+
+def _raised(text: str, line: str) -> Diagnosis:
+    found = _LAST_LINE.match(line.partition("\n")[0].strip())
+    exception = found["name"] if found else ""
+    kind = FailureKind.COMMUNICATION if is_lost_peer(exception, line) else FailureKind.EXCEPTION
+    return Diagnosis(kind, text, where_in(text), exception)
+
+
+def _signalled(number: int, pid: int, evidence: Evidence) -> Diagnosis:
+    message = f"Signal {number} ({signal_name(number)}) received by PID {pid}"
+    if evidence.out_of_memory:
+        return Diagnosis(FailureKind.OUT_OF_MEMORY, f"{message}: {evidence.out_of_memory}{_peak(evidence)}")
+    if number not in CRASH_SIGNALS:
+        return Diagnosis(FailureKind.KILLED, message + _tail(evidence))
+    kind = FailureKind.CRASH
+    if number == signal.SIGABRT and says_lost_peer(evidence.stderr):
+        kind = FailureKind.COMMUNICATION
+    stacks = evidence.stacks.strip()
+    if len(stacks) > STACKS_MAX_CHARS:
+        stacks = f"{stacks[:STACKS_MAX_CHARS]}\n..."
+    return Diagnosis(kind, "\n".join([message, *([stacks] if stacks else [])]) + _tail(evidence), where_in(stacks))
+
+
+def _exit_message(exit_code: int, pid: int, evidence: Evidence) -> str:
+    name = signal_name(exit_code - SHELL_SIGNAL_BASE)
+    hint = "" if name == NOT_AVAILABLE else f" (as a shell reports {name})"
+    message = f"PID {pid} exited with code {exit_code}{hint} and recorded no Python exception."
+    tail = _tail(evidence)
+    if tail:
+        return message + tail
+    return f"{message}\nIt left by sys.exit or os._exit, or is not a Python program, and its stderr was empty."
+
+
+def _peak(evidence: Evidence) -> str:
+    if not evidence.max_rss_kib:
+        return ""
+    return f"; its peak memory was {evidence.max_rss_kib / 1024:,.0f} MiB"
+
+
+def _tail(evidence: Evidence) -> str:
+    """The last lines of stderr, under a heading of their own."""
+    lines = evidence.stderr[-TAIL_MAX_CHARS:].rstrip().split("\n")[-TAIL_MAX_LINES:]
+    if lines == [""]:
+        return ""
+    return "\n".join(["\nThe last lines of its stderr:", *(f"  {line}".rstrip() for line in lines)])
+
+
+def _traceback_in(stderr: str) -> str:
+    """The traceback that stderr ends with, if it does: of a process that could not write its error file."""
+    text = stderr.rstrip()
+    last_line = _LAST_LINE.match(text.rpartition("\n")[2])
+    begin = text.rfind(_TRACEBACK)
+    if begin < 0:
+        # A script that cannot be compiled has no frames.
+        begin = text.rfind('  File "')
+        is_syntax = last_line is not None and last_line["name"] in ("SyntaxError", "IndentationError", "TabError")
+        return text[begin:] if begin >= 0 and is_syntax else ""
+    while (earlier := text.rfind(_TRACEBACK, 0, begin)) >= 0 and _is_chained(text[earlier:begin]):
+        begin = earlier
+    return text[begin:] if last_line is not None else ""
+
+
+def _is_chained(between: str) -> bool:
+    return between.rstrip().endswith(("direct cause of the following exception:", "another exception occurred:"))
