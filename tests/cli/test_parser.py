@@ -21,7 +21,7 @@ def refusal(words, capsys):
 class TestNames:
     @pytest.mark.parametrize("option", OPTIONS, ids=repr)
     def test_dashes_and_underscores_are_the_same(self, option):
-        others = {"start_method": "fork", "numa_binding": "node", "store_host": "rank0"}
+        others = {"start_method": "fork", "numa_binding": "node", "store_host": "rank0", "restart_policy": "always"}
         value = [] if option.is_flag else [others.get(option.dest, "7")]
         parsed = [vars(parse_args([spelling, *value, "script"])) for spelling in option.spellings]
         assert f"--{option.dest}" in option.spellings

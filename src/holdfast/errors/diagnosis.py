@@ -67,7 +67,7 @@ class Evidence:
 
 
 class Diagnosis:
-    """How a process failed, the text for people, the line of the user's code, and the class of the exception, if any."""
+    """How a process failed, the text for people, the line of the user's code, and the exception's class, if any."""
 
     __slots__ = ("exception", "kind", "message", "where")
 
