@@ -13,7 +13,7 @@ from holdfast.rendezvous.decide import Settings
 from holdfast.rendezvous.meeting_place import allow_descriptors
 from holdfast.rendezvous.member import Member
 from holdfast.rendezvous.membership import Membership
-from holdfast.rendezvous.records import Keys, Node
+from holdfast.rendezvous.records import Keys, Node, StacksRequest
 
 if TYPE_CHECKING:
     from holdfast.rendezvous.decide import Leave, Stop
@@ -46,6 +46,8 @@ class Agent:
     def fence(self, fence_at: float) -> None: ...
 
     def status(self, text: str) -> None: ...
+
+    def stacks(self, request: StacksRequest) -> None: ...
 
 
 async def serve() -> None:

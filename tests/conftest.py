@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import tempfile
 
 import pytest
 
@@ -14,6 +15,24 @@ NEEDS = {
     "etcd": (lambda: shutil.which("etcd") is not None, "needs etcd: apt-get install etcd-server"),
     "chromium": (lambda: shutil.which("chromium") is not None, "needs Chromium: apt-get install chromium"),
 }
+
+_STATE_HOME = pytest.StashKey()
+
+
+def pytest_configure(config):
+    """The runs of tests are not listed among those of the person who tests."""
+    state_home = tempfile.TemporaryDirectory(prefix="holdfast-state-", ignore_cleanup_errors=True)
+    config.stash[_STATE_HOME] = (state_home, os.environ.get("XDG_STATE_HOME"))
+    os.environ["XDG_STATE_HOME"] = state_home.name
+
+
+def pytest_unconfigure(config):
+    state_home, before = config.stash[_STATE_HOME]
+    state_home.cleanup()
+    if before is None:
+        os.environ.pop("XDG_STATE_HOME", None)
+    else:
+        os.environ["XDG_STATE_HOME"] = before
 
 
 def pytest_runtest_setup(item):

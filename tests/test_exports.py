@@ -47,6 +47,7 @@ PUBLIC = {
         RendezvousHandlerRegistry RendezvousInfo RendezvousParameters RendezvousStateError RendezvousStoreInfo
         RendezvousTimeoutError rendezvous_handler_registry
     """,
+    "holdfast.report": "Node Run find_run read_node report_json report_page report_text",
     "holdfast.torchstore": "TorchStoreServer",
     "holdfast.watchdog": """
         FileTimerClient FileTimerRequest FileTimerServer LocalTimerClient LocalTimerServer MultiprocessingRequestQueue

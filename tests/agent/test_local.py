@@ -44,8 +44,10 @@ ENVIRONMENT = [
 
 
 def events(agent):
+    """Those that torch has, too."""
     path = agent._event_log_path()
-    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+    lines = [json.loads(line) for line in Path(path).read_text().splitlines()]
+    return [event for event in lines if not event["name"].startswith("holdfast.")]
 
 
 def states(agent, source=None):

@@ -6,6 +6,8 @@ import time
 import pytest
 
 from holdfast.errors import ProcessFailure
+from holdfast.errors.advice import advice
+from holdfast.errors.kind import FailureKind
 from holdfast.errors.summary import HEADLINE_MAX_CHARS, OTHERS_MAX_LINES, gist, summarize
 
 STACK = """\
@@ -60,6 +62,11 @@ def test_the_root_cause_is_last_and_whole_and_the_others_are_short():
           rank      : 9 (local_rank: 1)
           exitcode  : 1 (pid: 11)
           error_file: /logs/1/error.json
+          kind      : exception
+          where     : train.py:3 in main
+          log_file  : /logs/1/stderr.log
+          victims   : 9 more workers failed with it
+          restart   : restarts: 3 of 3
           traceback :
             Traceback (most recent call last):
               File "train.py", line 3, in main
@@ -68,17 +75,21 @@ def test_the_root_cause_is_last_and_whole_and_the_others_are_short():
             ValueError: loss is nan
         ============================================================
         """  # noqa: E501 - as it is shown
-    assert summarize("train.py", failures).splitlines() == lines(expected)
+    failures[9].kind = FailureKind.EXCEPTION
+    failures[9].where = "train.py:3 in main"
+    failures[9].log_file = "/logs/1/stderr.log"
+    shown = summarize("train.py", failures, victims_elsewhere=7, reason="restarts: 3 of 3").splitlines()
+    assert shown == lines(expected)
 
 
 def test_a_single_failure_and_a_reason_of_one_line():
     expected = """
-        =============================================================
+        ============================================================
         main FAILED
-        -------------------------------------------------------------
+        ------------------------------------------------------------
         Failures:
           <NO_OTHER_FAILURES>
-        -------------------------------------------------------------
+        ------------------------------------------------------------
         Root Cause (first observed failure):
         [0]:
           time      : 2023-11-14_22:13:20.250
@@ -86,12 +97,21 @@ def test_a_single_failure_and_a_reason_of_one_line():
           rank      : 0 (local_rank: 0)
           exitcode  : -9 (pid: 10) (SIGKILL)
           error_file: <N/A>
+          kind      : killed
+          advice    : {advice}
           traceback : Signal 9 (SIGKILL) received by PID 10
-        =============================================================
+        ============================================================
         """
     shown = summarize("main", {0: failure(exitcode=-9)}).splitlines()
-    width = len("  traceback : Signal 9 (SIGKILL) received by PID 10")
-    assert shown == [line[:width] if line[:1] in {"=", "-"} else line for line in lines(expected)]
+    assert shown == lines(expected.replace("{advice}", advice(FailureKind.KILLED)))
+
+
+def test_what_to_do_about_an_exception_is_said_if_more_is_known_than_its_traceback_says():
+    made = failure(message=STACK)
+    made.kind, made.exception = FailureKind.EXCEPTION, "ModuleNotFoundError"
+    assert f"  advice    : {advice(made.kind, made.exception)}" in summarize("main", {0: made}).splitlines()
+    made.exception = "ValueError"
+    assert "advice" not in summarize("main", {0: made})
 
 
 def test_the_borders_are_the_callers():

@@ -66,7 +66,11 @@ def test_one_agent_event_for_a_run(config):
             json.loads(line) for line in (Path(settings.logs_specs.run_dir) / "events.jsonl").read_text().splitlines()
         ]
         ends = [
-            e["metadata"]["state"] for e in lines if e["source"] == "AGENT" and e["metadata"]["duration_ms"] is None
+            event["metadata"]["state"]
+            for event in lines
+            if event["name"].startswith("torchelastic.worker.status.")
+            and event["source"] == "AGENT"
+            and event["metadata"]["duration_ms"] is None
         ]
         assert ends == [expected]
         times = [event["timestamp"] for event in lines]

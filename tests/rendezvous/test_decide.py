@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 from simulated_agent import offer
 
 from holdfast.coordination.model import Entry, Put, Snapshot
+from holdfast.errors.kind import FailureKind
 from holdfast.rendezvous.decide import Join, Leave, Me, Propose, Settings, Start, Stop, decide
 from holdfast.rendezvous.records import (
     BreakKind,
@@ -19,6 +21,8 @@ from holdfast.rendezvous.records import (
     Generation,
     Keys,
     Member,
+    Remembered,
+    Verdict,
     encode,
 )
 from holdfast.rendezvous.view import View
@@ -29,13 +33,15 @@ FAILURE = Failure("a.1", "a", 0, 0, 77, 1, "exit code 1", 1.0)
 NOW = 100.0
 
 
-def generation(number=1, nodes=NODES, restarts=0, max_restarts=3):
+def generation(number=1, nodes=NODES, restarts=0, max_restarts=3, **past):
     members = tuple(Member(node, node[0], node[0], "worker", 8) for node in nodes)
-    return Generation(number, members, "a", 29500, restarts, max_restarts)
+    return Generation(number, members, "a", 29500, restarts, max_restarts, past=Remembered(spent=restarts, **past))
 
 
-def view_of(*, leader=None, made=None, broken=None, end=None, nodes=None, done=(), is_whole=True):
-    """A view that holds these records; `nodes` are node ids, and the newest generation that each has stopped."""
+def view_of(*, leader=None, made=None, broken=None, end=None, nodes=None, done=(), is_whole=True, failures=None):
+    """A view that holds these records; `nodes` are node ids, and the newest generation that each has stopped;
+    `failures` by node, in the order in which the store heard of them.
+    """
     values = {}
     if leader:
         values[KEYS.leader] = leader.encode()
@@ -44,9 +50,11 @@ def view_of(*, leader=None, made=None, broken=None, end=None, nodes=None, done=(
             values[key] = encode(record)
     if is_whole:
         for node, stopped in (nodes or {}).items():
-            values[KEYS.node(node)] = encode(replace(offer(node[0], 29500), stopped=stopped))
+            there = replace(offer(node[0], 29500), stopped=stopped, failure=(failures or {}).get(node))
+            values[KEYS.node(node)] = encode(there)
         values.update({KEYS.done_by(1, node): b"" for node in done})
-    entries = tuple(Entry(key, values[key], 10, 10) for key in sorted(values))
+    said = {KEYS.node(node): 11 + place for place, node in enumerate(failures or {})}
+    entries = tuple(Entry(key, values[key], 10, said.get(key, 10)) for key in sorted(values))
     return View.read(KEYS, Snapshot(20, entries), is_whole=is_whole)
 
 
@@ -176,8 +184,8 @@ def test_a_spare_waits_as_long_as_it_takes():
 SETTINGS = Settings(min_nodes=2, max_nodes=3, last_call_s=5.0, max_restarts=3)
 
 
-def lead(view, settings=SETTINGS, **others):
-    return decide(view, member(**others), NOW, settings, KEYS)
+def lead(view, settings=SETTINGS, now=NOW, **others):
+    return decide(view, member(**others), now, settings, KEYS)
 
 
 def test_the_first_generation_waits_for_the_last_call():
@@ -201,13 +209,125 @@ def test_the_next_generation_waits_for_those_who_have_not_stopped():
     assert decision.status == "waiting for the workers on b to stop"
 
 
+def failed(node, rank, kind=FailureKind.EXCEPTION, at=1.0, **others):
+    return replace(FAILURE, node=node, host=node[0], rank=rank, kind=kind, timestamp=at, **others)
+
+
+def judge(first, failures=None, nodes=NODES, settings=SETTINGS, me=None, now=NOW, **past):
+    """What the leader does once all have stopped, after a generation that `first` broke."""
+    view = view_of(
+        leader="a.1",
+        made=generation(max_restarts=past.pop("max_restarts", 3), restarts=past.pop("restarts", 0), **past),
+        broken=Broken(1, BreakKind.FAILED, "failed", first),
+        nodes=dict.fromkeys(nodes, 1),
+        failures=failures,
+    )
+    published = replace(offer("a", 29500), stopped=1)
+    return lead(view, settings=settings, now=now, stopped=1, published=published, offer=published, **(me or {}))
+
+
+def made_by(decision):
+    (action,) = decision.actions
+    return msgspec.json.decode(written(action, KEYS.generation).value, type=Generation)
+
+
+def ended_by(decision):
+    (action,) = decision.actions
+    return msgspec.json.decode(written(action, KEYS.end).value, type=End)
+
+
 def test_no_budget_is_the_end():
+    end = ended_by(judge(FAILURE, restarts=3))
+    assert end.reason == "rank 0 on a failed: exit code 1 (restarts: 3 of 3)"
+    assert (end.failure, end.victims) == (FAILURE, 0)
+
+
+def test_the_end_waits_for_what_the_others_have_to_say():
     broken = Broken(1, BreakKind.FAILED, "rank 0 failed", FAILURE)
     view = view_of(leader="a.1", made=generation(restarts=3), broken=broken, nodes=dict.fromkeys(NODES, 0))
-    stop, end = lead(view, running=1).actions
+    (stop,) = lead(view, running=1).actions
     assert isinstance(stop, Stop)
     assert not stop.may_finish
-    assert b"restarts: 3 of 3" in written(end, KEYS.end).value
+
+
+def test_a_failure_that_somebody_only_suffered_is_not_the_cause_whoever_spoke_first_and_whatever_the_clocks_say():
+    victim = failed("a.1", 0, FailureKind.COMMUNICATION, at=1000.0, others=3)
+    cause = failed("b.1", 9, at=9999.0)
+    end = ended_by(judge(victim, {"a.1": victim, "b.1": cause}, max_restarts=0))
+    assert (end.failure, end.victims) == (cause, 4)
+    assert made_by(judge(victim, {"b.1": cause, "a.1": victim})).after == Verdict(cause, 4)
+
+
+def test_of_several_causes_the_first_that_the_store_heard_of_is_it():
+    first, second = failed("c.1", 17, at=50.0), failed("b.1", 9, at=1.0)
+    end = ended_by(judge(first, {"b.1": second, "c.1": first}, max_restarts=0))
+    assert (end.failure, end.victims) == (first, 1)
+
+
+def test_where_all_have_only_lost_their_peers_the_first_is_the_cause():
+    first = failed("c.1", 17, FailureKind.COMMUNICATION)
+    end = ended_by(judge(first, {"b.1": failed("b.1", 9, FailureKind.COMMUNICATION)}, max_restarts=0))
+    assert (end.failure, end.victims) == (first, 1)
+
+
+def test_workers_that_lost_their_peers_with_a_node_that_is_gone_cost_no_restart():
+    first = failed("a.1", 0, FailureKind.COMMUNICATION)
+    made = made_by(judge(first, {"a.1": first}, nodes=("a.1", "b.1"), max_restarts=0))
+    assert (made.restarts, made.after, len(made.members)) == (0, None, 2)
+
+
+def test_what_cannot_go_away_ends_the_job_although_there_are_restarts():
+    end = ended_by(judge(failed("b.1", 9, hopeless="a syntax error does not go away by itself")))
+    assert end.reason.endswith("(not restarted: a syntax error does not go away by itself)")
+
+
+def test_the_same_exception_at_the_same_line_twice_within_seconds_ends_the_job():
+    again = failed("b.1", 9, where="train.py:3 in main", exception="ValueError", ran_s=1.0)
+    past = {"place": "ValueError at train.py:3 in main", "restarts": 1}
+    assert "twice within seconds" in ended_by(judge(again, **past)).reason
+    always = replace(SETTINGS, restart_policy="always")
+    assert made_by(judge(again, settings=always, **past)).restarts == 2
+
+
+def test_restarts_are_counted_anew_after_the_window():
+    settings = replace(SETTINGS, restart_window_s=100.0)
+    made = made_by(judge(failed("b.1", 9, ran_s=100.0), settings=settings, restarts=3))
+    assert (made.restarts, made.past.spent) == (4, 1)
+    assert ended_by(judge(failed("b.1", 9, ran_s=99.0), settings=settings, restarts=3))
+
+
+def test_faults_of_machines_in_a_row_are_followed_by_a_pause():
+    killed = failed("b.1", 9, FailureKind.KILLED)
+    assert made_by(judge(killed)).past.faults == 1
+    waits = judge(killed, faults=1)
+    assert waits.actions == ()
+    assert waits.wake_at == NOW + 0.5
+    assert "a pause of 0.5 s" in waits.status
+    assert made_by(judge(killed, faults=1, me={"paused_since": NOW}, now=NOW + 0.5)).past.faults == 2
+
+
+def test_a_node_that_fails_again_and_again_is_left_out_while_the_others_suffice():
+    past = {"node": "b.1", "blames": 2, "restarts": 2}
+    made = made_by(judge(failed("b.1", 9), **past))
+    assert [member.node for member in made.members] == ["a.1", "c.1"]
+    assert made.past.left_out == ("b.1",)
+    needed = replace(SETTINGS, min_nodes=3)
+    assert len(made_by(judge(failed("b.1", 9), settings=needed, **past)).members) == 3
+
+
+def test_a_node_that_was_left_out_is_no_newcomer_and_knows_why():
+    made = generation(nodes=("a.1", "c.1"), left_out=("b.1",))
+    view = view_of(leader="a.1", made=made, nodes={"a.1": 0, "b.1": 1, "c.1": 0})
+    assert lead(view, running=1).actions == ()
+    there = replace(offer("b", 29500), stopped=1)
+    decision = decide(
+        view_of(leader="a.1", made=made, is_whole=False),
+        member("b.1", stopped=1, published=there, offer=there),
+        NOW,
+        SETTINGS,
+        KEYS,
+    )
+    assert decision.status == "2 nodes run; this one was left out because it failed again and again"
 
 
 def test_all_done_is_the_end():

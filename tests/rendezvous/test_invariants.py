@@ -8,6 +8,7 @@ from simulated_storms import run
 from holdfast.rendezvous import decide as rules
 from holdfast.rendezvous import membership
 from holdfast.rendezvous.membership import Membership
+from holdfast.rendezvous.restarts import Ruling
 
 SEEDS = 400
 
@@ -66,7 +67,7 @@ def test_a_break_without_guards_is_found(monkeypatch):
 
 
 def test_a_budget_that_is_not_kept_is_found(monkeypatch):
-    monkeypatch.setattr(rules, "_budget", lambda _: 1)
+    monkeypatch.setattr(rules, "rule", lambda past, _fault, _limits: Ruling(past))
     assert "is restart" in finds("failures")
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 from signpost import tell
@@ -213,3 +214,14 @@ def start_family(post, how):
 
 
 FAMILIES = ("child", "deaf child", "session", "deaf session", "daemon", "stopped", "bare daemon")
+
+
+def fail_in_thread():
+    thread = threading.Thread(target=_raise_lookup_error, name="loader")
+    thread.start()
+    thread.join()
+    sys.exit(3)
+
+
+def _raise_lookup_error():
+    raise LookupError("in a thread")

@@ -10,8 +10,11 @@ if TYPE_CHECKING:
 
 
 def failure_elsewhere(told: Failure) -> ProcessFailure:
-    """What another node told, in the form in which failures are shown. Its error file is out of reach."""
+    """What a node told of its failure, in the form in which failures are shown: the same on every node. Its error file
+    may be on another machine.
+    """
     failure = ProcessFailure(told.local_rank, told.pid, told.exit_code, "")
+    failure.error_file = told.error_file or failure.error_file
     failure.host = told.host
     failure.timestamp = told.timestamp
     failure.message = told.traceback or told.message

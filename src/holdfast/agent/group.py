@@ -39,6 +39,8 @@ class WorkerSpec:
         duplicate_stdout_filters: list[str] | None = None,
         duplicate_stderr_filters: list[str] | None = None,
         virtual_local_rank: bool = False,
+        restart_window: float = 0.0,
+        restart_policy: str = "auto",
     ) -> None:
         if fn is not None:
             import warnings  # noqa: PLC0415 - for old callers only
@@ -71,6 +73,8 @@ class WorkerSpec:
         self.duplicate_stdout_filters = duplicate_stdout_filters
         self.duplicate_stderr_filters = duplicate_stderr_filters
         self.virtual_local_rank = virtual_local_rank
+        self.restart_window = restart_window
+        self.restart_policy = restart_policy
 
     def get_entrypoint_name(self) -> str:
         """The command's name, or the function's."""
@@ -144,7 +148,7 @@ class RunResult:
     """How a group is: its state, what its workers returned or how they failed, by global rank.
 
     `terminated` has the exit codes of workers that were stopped because another failed: neither successes nor
-    failures.
+    failures. `victims` is how many workers of other nodes failed with these, and `reason` why there is no restart.
     """
 
     __hash__ = None  # type: ignore[assignment]  # the fields can change
@@ -155,11 +159,15 @@ class RunResult:
         return_values: dict[int, Any] | None = None,
         failures: dict[int, ProcessFailure] | None = None,
         terminated: dict[int, int] | None = None,
+        victims: int = 0,
+        reason: str = "",
     ) -> None:
         self.state = state
         self.return_values = return_values or {}
         self.failures = failures or {}
         self.terminated = terminated or {}
+        self.victims = victims
+        self.reason = reason
 
     def is_failed(self) -> bool:
         return self.state is WorkerState.FAILED

@@ -27,7 +27,7 @@ class Journal:
 
     def __init__(self, group: WorkerGroup) -> None:
         self._group = group
-        self._held: list[Callable[[], Event]] = []
+        self._held: list[tuple[Callable[[], Event], bool]] = []
         self._log: EventLog | None = None
 
     def open(self, path: str | None) -> None:
@@ -36,8 +36,8 @@ class Journal:
             from holdfast.events import EventLog  # noqa: PLC0415 - not before the first spawn
 
             self._log = EventLog(path, self._group.spec.event_log_handler)
-            for make in self._held:
-                self._log.write(make())
+            for make, to_handler in self._held:
+                self._log.write(make(), to_handler=to_handler)
             self._held.clear()
 
     def close(self) -> None:
@@ -48,9 +48,37 @@ class Journal:
 
     def record(self, event: Event) -> None:
         if self._log is None:
-            self._held.append(lambda: event)
+            self._held.append((lambda: event, True))
         else:
             self._log.write(event)
+
+    def keep(self, name: str, details: dict[str, Any]) -> None:
+        """An event of ours, for the file of the run alone."""
+        now, monotonic, facts = time.time(), time.monotonic(), self._facts()
+        if self._log is None:
+            self._held.append((lambda: self._our_event(name, details, now, monotonic, facts), False))
+        else:
+            self._log.write(self._our_event(name, details, now, monotonic, facts), to_handler=False)
+
+    def _our_event(
+        self, name: str, details: dict[str, Any], now: float, monotonic: float, facts: dict[str, Any]
+    ) -> Event:
+        import json  # noqa: PLC0415 - not before the first spawn
+
+        from holdfast.events import Event, EventSource  # noqa: PLC0415 - likewise
+
+        return Event(
+            name=name,
+            source=EventSource.AGENT,
+            timestamp=now,
+            metadata={
+                "run_id": self._group.spec.rdzv_handler.get_run_id(),
+                "hostname": os.uname().nodename,
+                "group_rank": facts["group_rank"],
+                "monotonic": monotonic,
+                "details": json.dumps(details),
+            },
+        )
 
     @contextmanager
     def timed(self, state: str) -> Iterator[None]:
@@ -90,7 +118,7 @@ class Journal:
     def _tell(self, state: str, source: str, **details: Any) -> None:
         now, facts = time.time(), self._facts()
         if self._log is None:
-            self._held.append(lambda: self._event(state, source, now, facts=facts, **details))
+            self._held.append((lambda: self._event(state, source, now, facts=facts, **details), True))
         else:
             self._log.write(self._event(state, source, now, facts=facts, **details))
 

@@ -9,6 +9,7 @@ import time
 
 from holdfast.agent.environment import substitute_local_rank, worker_environment
 from holdfast.agent.group import RunResult
+from holdfast.agent.inspection import Inspection
 from holdfast.agent.pages import WorkerPages
 from holdfast.agent.simple import EXIT_BARRIER_TIMEOUT_S, SimpleElasticAgent
 from holdfast.agent.state import WorkerState
@@ -66,6 +67,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         health_check_server: HealthCheckServer | None = None,
         uninterruptible_state_timeout: float | None = None,
         stop_grace: float = STOP_GRACE_S,
+        hang_timeout: float = 0.0,
     ) -> None:
         super().__init__(spec, exit_barrier_timeout, shutdown_timeout)
         stuck_s = timeout_from_environment() if uninterruptible_state_timeout is None else uninterruptible_state_timeout
@@ -78,8 +80,12 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._watchdog: FileTimerServer | None = None
         self._expired_timers: dict[int, str] = {}
         self._is_failure_told = False
+        self._seen: RunProcsResult | None = None
         self._stop_grace_s = stop_grace
         self._pages = WorkerPages()
+        self._inspection = Inspection(self._worker_group, self._chronicle, hang_timeout)
+        self._hang_node: int | None = None
+        self._registered = ""
 
     def run(self, role: str = "default") -> RunResult:
         handlers.install()
@@ -90,6 +96,7 @@ class LocalElasticAgent(SimpleElasticAgent):
             if self._health_check_server is not None:
                 self._health_check_server.stop()
             self._pages.close()
+            self._inspection.close()
             handlers.uninstall()
 
     # Starting
@@ -101,7 +108,8 @@ class LocalElasticAgent(SimpleElasticAgent):
             worker.local_rank: worker_environment(worker_group, worker, self._restart_count())
             for worker in worker_group.workers
         }
-        for rank, path in self._pages.open(envs).items():
+        pages = self._pages.open(envs)
+        for rank, path in pages.items():
             envs[rank][PAGE] = path
         self._setup_local_watchdog(envs)
         self._expired_timers.clear()
@@ -128,6 +136,14 @@ class LocalElasticAgent(SimpleElasticAgent):
 
             raise InputError(f"cannot start {error.filename or spec.entrypoint!r}: {error.strerror}") from error
         self._is_failure_told = False
+        self._hang_node = None
+        run_dir = getattr(self._logs_specs, "run_dir", None)
+        self._inspection.begin(self._pcontext, pages, run_dir)
+        if run_dir and run_dir != self._registered:
+            from holdfast.events.run_index import register  # noqa: PLC0415 - not before the first spawn
+
+            self._registered = run_dir
+            register(run_dir)
         return dict(self._pcontext.pids())
 
     def _arguments(self, spec: WorkerSpec, local_rank: int) -> tuple[Any, ...]:
@@ -173,6 +189,10 @@ class LocalElasticAgent(SimpleElasticAgent):
             waits_s.append(worker_group.spec.monitor_interval)
         if self._stuck_watch is not None:
             waits_s.append(self._stuck_watch.interval_s)
+        self._inspection.register(poll)
+        look_in_s = self._inspection.wait_s()
+        if look_in_s is not None:
+            waits_s.append(look_in_s)
         with Uninterrupted(), SignalWakeUp() as signals:
             if signals.fd is not None:
                 poll.register(signals.fd, select.POLLIN)
@@ -195,9 +215,13 @@ class LocalElasticAgent(SimpleElasticAgent):
         if self._watchdog is not None:
             self._watchdog.read()
             self._watchdog.expire(time.time())
-        result = self._pcontext.wait(0)
+        result = self._seen = self._pcontext.wait(0)
         if result is None:
             self._tell_of_failure(worker_group)
+            hang = None if self._is_failing(worker_group) else self._inspection.look()
+            if hang is not None:
+                self._hang_node = hang.node_rank
+                return RunResult(WorkerState.FAILED, failures={hang.rank: hang.failure})
             return RunResult(WorkerState.UNHEALTHY if self._is_stuck() else WorkerState.HEALTHY)
         if self._pcontext.is_fenced and not result.is_failed():
             return RunResult(WorkerState.STOPPED)
@@ -231,6 +255,15 @@ class LocalElasticAgent(SimpleElasticAgent):
             rank = worker_group.workers[failure.local_rank].global_rank
             worker_group.spec.rdzv_handler.report_failure(rank, failure)
 
+    def _failures_at_the_end(self, worker_group: WorkerGroup) -> dict[int, ProcessFailure]:
+        ended = None if self._pcontext is None else self._pcontext.wait(0)
+        if ended is None or ended is self._seen:
+            return {}
+        return self._result(worker_group, ended).failures
+
+    def _node_of_failure(self) -> int | None:
+        return self._hang_node
+
     def _is_failing(self, worker_group: WorkerGroup) -> bool:
         del worker_group
         return self._pcontext is not None and self._pcontext.first_failure() is not None
@@ -248,14 +281,17 @@ class LocalElasticAgent(SimpleElasticAgent):
     def _explain(self, failure: ProcessFailure) -> None:
         scopes = self._expired_timers.get(failure.pid)
         if scopes is not None and not failure.has_error_file():
+            from holdfast.errors.kind import FailureKind  # noqa: PLC0415 - only of a failure
+
             failure.message = f"it took longer than it had allowed itself, in {scopes}; the watchdog ended it"
+            failure.kind = FailureKind.TIMEOUT
 
     # Stopping
 
     def _let_workers_finish(self, worker_group: WorkerGroup, reason: str) -> None:
         grace_s = self._stop_grace_s
         if self._pcontext is not None and grace_s > 0 and self._pages.ask_to_stop(reason, grace_s):
-            ended = self._pcontext.wait(grace_s)
+            ended = self._seen = self._pcontext.wait(grace_s)
             if ended is not None and ended.is_failed():
                 self._record_failed_finish(self._result(worker_group, ended))
 

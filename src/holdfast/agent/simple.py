@@ -8,6 +8,7 @@ import signal
 import time
 from abc import ABC, abstractmethod
 
+from holdfast.agent.chronicle import Chronicle
 from holdfast.agent.group import RunResult, Worker, WorkerGroup
 from holdfast.agent.journal import Journal
 from holdfast.agent.ranks import assign_ranks
@@ -19,12 +20,15 @@ from holdfast.processes.interruption import SignalException, SignalWakeUp, Unint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from holdfast.agent.group import WorkerSpec
+    from holdfast.errors import ProcessFailure
     from holdfast.events import Event
     from holdfast.rendezvous.errors import JobFailedError
+    from holdfast.rendezvous.records import Verdict
+    from holdfast.rendezvous.restarts import Past, Ruling
 
 EXIT_BARRIER_TIMEOUT_S = 300
 """How long a node whose workers are done waits for the other nodes, where nobody says otherwise."""
@@ -67,9 +71,12 @@ class SimpleElasticAgent(ElasticAgent):
         self._shutdown_timeout = shutdown_timeout
         self._began = time.monotonic()
         self._journal = Journal(self._worker_group)
+        self._chronicle = Chronicle(self._journal, self._worker_group)
+        self._past: Past | None = None
         self._nodes: Sequence[tuple[str, int]] | None = None
         self._is_interrupted = False
         self._recorded_failures: object = None
+        self._waited_s = 0.0
 
     def get_worker_group(self, role: str = "default") -> WorkerGroup:
         del role
@@ -103,8 +110,18 @@ class SimpleElasticAgent(ElasticAgent):
         del worker_group
         return False
 
+    def _failures_at_the_end(self, worker_group: WorkerGroup) -> dict[int, ProcessFailure]:
+        """The workers, by global rank, that turned out to have failed by themselves when they were stopped."""
+        del worker_group
+        return {}
+
+    def _node_of_failure(self) -> int | None:
+        """The rank of the node that is to blame, if it is another one."""
+        return None
+
     def _record_failed_finish(self, result: RunResult) -> None:
         """Workers were asked to end, and one failed at it. It costs no restart, but it is told."""
+        self._chronicle.failed(result.failures)
         log.warning("while the workers were to end by themselves, %s", _outline(result))
         self._record_worker_events(result)
 
@@ -123,11 +140,17 @@ class SimpleElasticAgent(ElasticAgent):
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
         """Meet the other nodes, and give each worker of this one its ranks."""
         spec = worker_group.spec
-        spec.rdzv_handler.bring(spec.role, spec.local_world_size, spec.max_restarts)
+        spec.rdzv_handler.bring(
+            spec.role, spec.local_world_size, spec.max_restarts, spec.restart_window, spec.restart_policy
+        )
+        began = time.monotonic()
         with self._journal.timed("RENDEZVOUS"):
             info = spec.rdzv_handler.next_rendezvous()
+        self._waited_s = time.monotonic() - began
         if info.restart_count is not None:
             self._remaining_restarts = spec.max_restarts - info.restart_count
+        if info.after is not None:
+            self._tell_verdict(info.after)
         self._nodes = info.nodes
         worker_group.generation = info.generation
         worker_group.store = info.store
@@ -178,18 +201,26 @@ class SimpleElasticAgent(ElasticAgent):
     def _initialize_workers(self, worker_group: WorkerGroup) -> None:
         """Meet the other nodes and start this one's workers."""
         self._rendezvous(worker_group)
+        began = time.monotonic()
         with self._journal.timed("START"):
             ids = self._start_workers(worker_group)
+        started_s = time.monotonic() - began
         for worker in worker_group.workers:
             worker.id = ids[worker.local_rank]
         self._serve_store(worker_group)
         worker_group.state = after(worker_group.state, Step.START)
+        self._chronicle.attempt_started(self._restart_count(), self._waited_s, started_s)
         self._journal.open(self._event_log_path())
 
     @prof
     def _restart_workers(self, worker_group: WorkerGroup) -> None:
         """Stop the workers, and start them in a new round."""
         self._stop_workers(worker_group)
+        late = self._failures_at_the_end(worker_group)
+        if late:
+            # The cause, perhaps, of what others told of first: an interpreter may take long to end.
+            self._chronicle.failed(late)
+            self._report(late)
         worker_group.state = after(after(worker_group.state, Step.STOP), Step.RESTART)
         self._initialize_workers(worker_group)
 
@@ -202,17 +233,22 @@ class SimpleElasticAgent(ElasticAgent):
         from holdfast.rendezvous.errors import RendezvousGracefulExitError  # noqa: PLC0415 - not the agent's everyday
 
         self._began = time.monotonic()
+        self._chronicle.run_started()
         death_sig = signal.SIGTERM
+        outcome, why = "closed", "the agent failed"
         try:
             result = self._invoke_run(role)
+            outcome, why = ("failed", result.reason) if result.is_failed() else ("succeeded", "")
             self._record_metrics(result)
             if result.failures is not self._recorded_failures:
                 self._record_worker_events(result)
         except RendezvousGracefulExitError as reason:
-            log.info("this node was not needed: %s", reason)
+            outcome, why = "succeeded", f"this node was not needed: {reason}"
+            log.info("%s", why)
             return RunResult(WorkerState.SUCCEEDED)
         except SignalException as received:
             death_sig = received.sigval
+            outcome, why = "interrupted", str(received)
             self._is_interrupted = True
             is_running = WorkerState.is_running(self._worker_group.state)
             log.warning("%s%s", received, "; passing it on to the workers" if is_running else "")
@@ -220,12 +256,16 @@ class SimpleElasticAgent(ElasticAgent):
                 self._worker_group.spec.rdzv_handler.announce_leave(death_sig.name)
                 self._let_workers_finish(self._worker_group, f"the agent got {death_sig.name}")
             raise
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            raise
         finally:
             try:
                 self._shutdown(death_sig, timeout=self._shutdown_timeout)
             finally:
                 if self._worker_group.hosting is not None:
                     self._worker_group.hosting.close()
+                self._chronicle.run_ended(outcome, why, self._restart_count())
                 self._journal.close()
         return result
 
@@ -255,6 +295,7 @@ class SimpleElasticAgent(ElasticAgent):
         handler = group.spec.rdzv_handler
         if result.state is WorkerState.SUCCEEDED:
             group.state = after(group.state, Step.SUCCEED)
+            self._chronicle.attempt_ended("succeeded")
             if self._exit_barrier() is not False:
                 return True
             over = handler.round_over()
@@ -263,9 +304,13 @@ class SimpleElasticAgent(ElasticAgent):
             self._restart_workers(group)
         elif result.state in (WorkerState.FAILED, WorkerState.UNHEALTHY):
             group.state = after(group.state, Step.FAIL)
+            self._chronicle.failed(result.failures)
+            self._chronicle.attempt_ended("failed", _outline(result))
             return self._is_failure_final(group, result)
         elif result.state is WorkerState.STOPPED:
-            log.warning("the workers were killed: this node could not renew its lease in time")
+            reason = "the workers were killed: this node could not renew its lease in time"
+            log.warning("%s", reason)
+            self._chronicle.attempt_ended("stopped", reason)
             self._restart_workers(group)
         elif result.state is not WorkerState.HEALTHY:
             raise AssertionError(f"workers of role {group.spec.role!r} cannot be {result.state.value} now")
@@ -273,6 +318,7 @@ class SimpleElasticAgent(ElasticAgent):
             log.warning("stopping the workers: %s", over.reason)
             if over.may_finish:
                 self._let_workers_finish(group, over.reason)
+            self._chronicle.attempt_ended("stopped", over.reason)
             self._restart_workers(group)
         return False
 
@@ -282,42 +328,116 @@ class SimpleElasticAgent(ElasticAgent):
         # Stuck in the kernel, which no restart can help: the end for all.
         is_hopeless = result.state is WorkerState.UNHEALTHY and self._remaining_restarts == 0
         if spec.rdzv_handler.counts_restarts and not is_hopeless:
-            self._report(result)
+            self._report(result.failures)
             self._record_worker_events(result)
             self._recorded_failures = result.failures
             log.warning("%s", _outline(result))
-        elif self._remaining_restarts == 0:
+            self._restart_workers(group)
+            return False
+        ruling = self._rule(result)
+        if self._remaining_restarts == 0 or not ruling.restarts:
             self._stop_workers(group)
             group.state = after(after(group.state, Step.STOP), Step.GIVE_UP)
             result.state = WorkerState.FAILED
+            result.reason = ruling.reason
             return True
-        else:
-            self._record_worker_events(result)
-            self._remaining_restarts -= 1
-            log.warning("%s; restart %s of %s", _outline(result), self._restart_count(), spec.max_restarts)
+        self._record_worker_events(result)
+        self._past = ruling.past
+        self._remaining_restarts -= 1
+        log.warning("%s; restart %s of %s", _outline(result), self._restart_count(), spec.max_restarts)
+        if ruling.pause_s:
+            log.warning("a pause of %s s before the next attempt, after faults in a row", f"{ruling.pause_s:g}")
+            self._stop_workers(group)
+            self._pause(ruling.pause_s)
         self._restart_workers(group)
         return False
 
-    def _report(self, result: RunResult) -> None:
-        """Tell the other nodes of a failure, the first of this node's."""
-        from holdfast.errors.failure import ProcessFailure, in_order  # noqa: PLC0415 - only of a failure
+    def _rule(self, result: RunResult) -> Ruling:
+        """What follows from a failed attempt of a node that decides for itself."""
+        from holdfast.errors.failure import in_order  # noqa: PLC0415 - only of a failure
+        from holdfast.rendezvous.restarts import Fault, Limits, Past, hopeless, place, rule  # noqa: PLC0415 - likewise
 
-        for rank, failure in in_order(result.failures)[:1]:
-            self._worker_group.spec.rdzv_handler.report_failure(rank, failure)
-        if not result.failures:
-            worker = self._worker_group.workers[0]
-            failure = ProcessFailure(worker.local_rank, 0, 1, "")
-            failure.message = "the workers are not well"
-            self._worker_group.spec.rdzv_handler.report_failure(worker.global_rank, failure)
+        spec = self._worker_group.spec
+        rank, cause = in_order(result.failures)[0] if result.failures else (0, self._unwell())
+        fault = Fault(
+            cause.kind,
+            cause.ran_s,
+            place(cause.kind, cause.exception, cause.where, cause.ran_s),
+            hopeless(cause),
+        )
+        limits = Limits(spec.max_restarts, spec.restart_window, spec.restart_policy)
+        past = self._past or Past()
+        ruling = rule(past, fault, limits)
+        if ruling.restarts and past.spent > 0 and ruling.past.spent == 1:
+            log.info("the workers ran for %s s: restarts are counted anew", round(cause.ran_s))
+            self._remaining_restarts = spec.max_restarts
+        self._chronicle.verdict(
+            rank,
+            cause,
+            max(len(result.failures) - 1, 0),
+            restarts=ruling.restarts and self._remaining_restarts > 0,
+            reason=ruling.reason,
+        )
+        return ruling
 
-    def _job_failed(self, failed: JobFailedError, last: RunResult) -> RunResult:
-        """The end of a job that failed: what every node tells of it is the first failure of all."""
-        told = failed.failure
-        if told.rank in last.failures and last.failures[told.rank].pid == told.pid:
-            return RunResult(WorkerState.FAILED, failures=last.failures, terminated=last.terminated)
+    def _pause(self, pause_s: float) -> None:
+        """Let some time pass. Signals interrupt it."""
+        with Uninterrupted(), SignalWakeUp() as signals:
+            select.select([] if signals.fd is None else [signals.fd], [], [], pause_s)
+
+    def _unwell(self) -> ProcessFailure:
+        from holdfast.errors.failure import ProcessFailure  # noqa: PLC0415 - only of a failure
+
+        failure = ProcessFailure(self._worker_group.workers[0].local_rank, 0, 1, "")
+        failure.message = "the workers are not well"
+        return failure
+
+    def _report(self, failures: Mapping[int, ProcessFailure]) -> None:
+        """Tell the other nodes of the failures here: the cause among them, and how many more there are."""
+        from holdfast.errors.failure import in_order  # noqa: PLC0415 - only of a failure
+
+        rank, failure = (
+            in_order(failures)[0] if failures else (self._worker_group.workers[0].global_rank, self._unwell())
+        )
+        others = max(len(failures) - 1, 0)
+        self._worker_group.spec.rdzv_handler.report_failure(rank, failure, others, self._node_of_failure())
+
+    def _tell_verdict(self, verdict: Verdict) -> None:
+        """Why all nodes begin anew: the same words on each."""
         from holdfast.agent.elsewhere import failure_elsewhere  # noqa: PLC0415 - only of a failure
 
-        return RunResult(WorkerState.FAILED, failures={told.rank: failure_elsewhere(told)})
+        cause = verdict.cause
+        where = f", at {cause.where}" if cause.where else ""
+        victims = f"; {verdict.victims} more failed because of it" if verdict.victims else ""
+        log.warning(
+            "restart %s of %s: rank %s on %s failed: %s%s%s",
+            *(self._restart_count(), self._worker_group.spec.max_restarts),
+            *(cause.rank, cause.host, cause.message, where, victims),
+        )
+        self._chronicle.verdict(cause.rank, failure_elsewhere(cause), verdict.victims, restarts=True, reason="")
+
+    def _job_failed(self, failed: JobFailedError, last: RunResult) -> RunResult:
+        """The end of a job that failed: what every node tells of it is the first failure of all, in the same words."""
+        from holdfast.agent.elsewhere import failure_elsewhere  # noqa: PLC0415 - only of a failure
+
+        told = failed.failure
+        cause = failure_elsewhere(told)
+        here = last.failures.get(told.rank)
+        terminated = None
+        if here is not None and here.pid == told.pid:
+            cause.error_file, cause.error_file_data = here.error_file, here.error_file_data
+            terminated = last.terminated
+        self._chronicle.verdict(told.rank, cause, failed.victims, restarts=False, reason=str(failed))
+        result = RunResult(
+            WorkerState.FAILED,
+            failures={told.rank: cause},
+            terminated=terminated,
+            victims=failed.victims,
+            reason=str(failed),
+        )
+        if terminated is not None and last.failures is self._recorded_failures:
+            self._recorded_failures = result.failures
+        return result
 
     def _exit_barrier(self) -> bool | None:
         """Wait until the workers of every node are done, so that no node takes away what others still need.

@@ -14,6 +14,9 @@ PROG = "holdfast"
 
 COMMANDS = {
     "run": ("holdfast.cli.running", "main", "start the workers of a training program, and keep them running"),
+    "report": ("holdfast.cli.report", "main", "tell what became of a run: its attempts, its failures, its time"),
+    "runs": ("holdfast.cli.runs", "main", "list what was run here"),
+    "stacks": ("holdfast.cli.stacks", "main", "show where every worker of a run is right now"),
 }
 """By name: the module and the function that does it with the words that follow, and what it is good for."""
 

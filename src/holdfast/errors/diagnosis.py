@@ -38,8 +38,9 @@ LIBRARIES = (
 _FRAME = re.compile(
     r'^\s*(?:[|+\s-]*)File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:,? in (?P<function>.+))?$', re.MULTILINE
 )
-_LAST_LINE = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?:: (?P<text>.*))?$")
+_LAST_LINE = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?::(?: (?P<text>.*))?)?$")
 _TRACEBACK = "Traceback (most recent call last):"
+_CRASHED_THREAD = "Current thread 0x"
 _USAGE_ERROR = 2
 
 
@@ -111,6 +112,10 @@ def stated(report: ErrorReport) -> str:
 
 def where_in(text: str) -> str:
     """The innermost frame of a traceback, or of stacks, that is the user's own: "train.py:12 in step"."""
+    # Of the stacks of several threads, those of the one that crashed.
+    crashed = text.find(_CRASHED_THREAD)
+    if crashed >= 0:
+        text = text[crashed:].partition("\n\n")[0]
     frames = list(_FRAME.finditer(text))
     if not frames:
         return ""
@@ -139,9 +144,10 @@ def _signalled(number: int, pid: int, evidence: Evidence) -> Diagnosis:
     if number == signal.SIGABRT and says_lost_peer(evidence.stderr):
         kind = FailureKind.COMMUNICATION
     stacks = evidence.stacks.strip()
+    where = where_in(stacks)
     if len(stacks) > STACKS_MAX_CHARS:
         stacks = f"{stacks[:STACKS_MAX_CHARS]}\n..."
-    return Diagnosis(kind, "\n".join([message, *([stacks] if stacks else [])]) + _tail(evidence), where_in(stacks))
+    return Diagnosis(kind, "\n".join([message, *([stacks] if stacks else [])]) + _tail(evidence), where)
 
 
 def _exit_message(exit_code: int, pid: int, evidence: Evidence) -> str:

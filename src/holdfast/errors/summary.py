@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from holdfast.errors.advice import advice
 from holdfast.errors.failure import in_order
+from holdfast.errors.kind import FailureKind
 from holdfast.errors.text import encodable, headline
 
 TYPE_CHECKING = False
@@ -17,7 +19,14 @@ OTHERS_MAX_LINES = 64
 """How many failures besides the root cause are listed; the others of thousands are only counted."""
 
 
-def summarize(name: str, failures: Mapping[int, ProcessFailure], border: str = "=", rule: str = "-") -> str:
+def summarize(
+    name: str,
+    failures: Mapping[int, ProcessFailure],
+    border: str = "=",
+    rule: str = "-",
+    victims_elsewhere: int = 0,
+    reason: str = "",
+) -> str:
     """The summary of `failures`, of which there is at least one.
 
     It begins with a line break, so that whatever introduces it stands on a line of its own, and ends with the
@@ -26,7 +35,8 @@ def summarize(name: str, failures: Mapping[int, ProcessFailure], border: str = "
     (first_rank, first), *others = in_order(failures)
     title = f"{name} FAILED"
     listed = ["Failures:", *_others(others)]
-    cause = ["Root Cause (first observed failure):", *_root_cause(first_rank, first)]
+    victims = len(others) + victims_elsewhere
+    cause = ["Root Cause (first observed failure):", *_root_cause(first_rank, first, victims, reason)]
     width = min(max(len(line) for line in [title, *listed, *cause]), BORDER_MAX_CHARS)
     block = ["", border * width, title, rule * width, *listed, rule * width, *cause, border * width]
     return encodable("\n".join(block))
@@ -43,10 +53,21 @@ def _others(others: list[tuple[int, ProcessFailure]]) -> list[str]:
     return [*lines, f"  and {unlisted} more"] if unlisted else lines
 
 
-def _root_cause(rank: int, failure: ProcessFailure) -> list[str]:
+def _root_cause(rank: int, failure: ProcessFailure, victims: int, reason: str) -> list[str]:
     first_line, *rest = failure.message.rstrip().split("\n")
     # A traceback starts on a line of its own, where its indentation can be read.
-    reason = ["", first_line, *rest] if rest else [first_line]
+    text = ["", first_line, *rest] if rest else [first_line]
+    advised = advice(failure.kind, failure.exception, failure.where)
+    if failure.kind is FailureKind.EXCEPTION and advice(failure.kind, failure.exception) == advice(failure.kind):
+        advised = ""  # the traceback, which stands right below, says it better
+    known = (
+        ("kind", str(failure.kind)),
+        ("where", failure.where),
+        ("log_file", failure.log_file),
+        ("victims", f"{victims} more {'worker' if victims == 1 else 'workers'} failed with it" if victims else ""),
+        ("restart", headline(reason, HEADLINE_MAX_CHARS) if reason else ""),
+        ("advice", advised),
+    )
     return [
         "[0]:",
         f"  time      : {failure.timestamp_isoformat()}",
@@ -54,8 +75,9 @@ def _root_cause(rank: int, failure: ProcessFailure) -> list[str]:
         f"  rank      : {_rank(rank, failure)}",
         f"  exitcode  : {_exit(failure)}",
         f"  error_file: {failure.error_file}",
-        f"  traceback : {reason[0]}".rstrip(),
-        *(f"    {line}".rstrip() for line in reason[1:]),
+        *(f"  {name:<10}: {value}" for name, value in known if value),
+        f"  traceback : {text[0]}".rstrip(),
+        *(f"    {line}".rstrip() for line in text[1:]),
     ]
 
 

@@ -35,7 +35,7 @@ class EventLog:
         self._file = _EventFile(path) if path else None
         self._to_file = Guarded(f"the event log {path!r}", self._file.append if self._file else discard)
         self._to_handler = event_handler(destination)
-        self._waiting: deque[AnyEvent] = deque()
+        self._waiting: deque[tuple[AnyEvent, bool]] = deque()
         self._holds = False
         self._owner_pid = os.getpid()
         # Reentrant: a signal handler may write an event while the same thread does.
@@ -45,12 +45,12 @@ class EventLog:
         """Keep the events that come until `release`, `close`, or too many of them."""
         self._holds = True
 
-    def write(self, event: AnyEvent) -> None:
-        """Take in `event`, which must not be changed from here on."""
+    def write(self, event: AnyEvent, *, to_handler: bool = True) -> None:
+        """Take in `event`, which must not be changed from here on. It may be one for the file alone."""
         if os.getpid() != self._owner_pid:
             return
         with self._lock:
-            self._waiting.append(event)
+            self._waiting.append((event, to_handler))
             if not self._holds or len(self._waiting) >= HELD_MAX_EVENTS:
                 self.release()
 
@@ -62,9 +62,10 @@ class EventLog:
             self._holds = False
             # One by one off the queue: a signal that interrupts leaves the rest for the next time, none comes twice.
             while self._waiting:
-                event = self._waiting.popleft()
+                event, to_handler = self._waiting.popleft()
                 self._to_file(event)
-                self._to_handler(event)
+                if to_handler:
+                    self._to_handler(event)
 
     def close(self) -> None:
         """Write what was held back, and close the file. An event that comes later opens it again."""

@@ -110,7 +110,10 @@ def _raise_if_failed(result: RunResult, name: str) -> None:
     if result.is_failed():
         from holdfast.errors import ChildFailedError  # noqa: PLC0415 - only of a failure
 
-        raise ChildFailedError(name, result.failures)
+        failed = ChildFailedError(name, result.failures)
+        failed.victims_elsewhere = result.victims
+        failed.reason = result.reason
+        raise failed
 
 
 def _make_rendezvous(
@@ -173,6 +176,8 @@ def _make_agent(
         duplicate_stdout_filters=config.duplicate_stdout_filters,
         duplicate_stderr_filters=config.duplicate_stderr_filters,
         virtual_local_rank=config.virtual_local_rank,
+        restart_window=config.restart_window,
+        restart_policy=config.restart_policy,
     )
     return LocalElasticAgent(
         spec,
@@ -183,6 +188,7 @@ def _make_agent(
         shutdown_timeout=_shutdown_timeout_s(config.shutdown_timeout),
         health_check_server=health_check_server,
         stop_grace=config.stop_grace,
+        hang_timeout=config.hang_timeout,
     )
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from holdfast.processes.context import PContext, check_text
 from holdfast.processes.launch import Launch
+from holdfast.worker.injection import with_startup
 
 
 class SubprocessContext(PContext):
-    """Runs ``entrypoint args...`` for each rank, found on PATH. The return values are None."""
+    """Runs ``entrypoint args...`` for each rank, found on PATH. The return values are None.
+
+    One that is a Python program leaves word of how it ended (`holdfast.worker.hooks`).
+    """
 
     entrypoint: str
 
@@ -16,7 +20,7 @@ class SubprocessContext(PContext):
             Launch(
                 rank,
                 [check_text(f"{self.name}: rank {rank}", str(argument)) for argument in (self.entrypoint, *args)],
-                self._environment(rank),
+                with_startup(self._environment(rank)),
                 self.logs.stdouts[rank],
                 self.logs.stderrs[rank],
             )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.processes.kept import Exit
     from holdfast.processes.launch import Launch
     from holdfast.processes.logs import LogsSpecs
+    from holdfast.processes.oom import OomWatch
     from holdfast.processes.tail import TailLog
 
 SHUTDOWN_TIMEOUT_S = 30
@@ -98,6 +99,7 @@ class PContext:
         self._filtered_logs: list[TextIO] = []
         self._console_patience_s: float | None = None
         self._kept: KeptProcesses | None = None
+        self._oom_watch: OomWatch | None = None
         self._fence_at: float | None = None
         self._stopped_at = float("inf")
         self._result: RunProcsResult | None = None
@@ -148,6 +150,10 @@ class PContext:
             from holdfast.errors import InfrastructureError  # noqa: PLC0415 - only on the way out
 
             raise InfrastructureError(f"{self.name}: the keeper, PID {kept.keeper_pid}, was killed as it began")
+        from holdfast.processes.oom import OomWatch  # noqa: PLC0415 - the workers start meanwhile
+
+        with Uninterrupted():
+            self._oom_watch = OomWatch(kept.pids.values())
         self._start_tails()
 
     def _give_up(self, death_sig: signal.Signals) -> None:
@@ -228,6 +234,18 @@ class PContext:
         if self._kept is not None:
             self._kept.fence(at)
 
+    def output_bytes(self) -> dict[int, int]:
+        """By local rank, how much a process is known to have written so far. What goes straight to a console of its
+        own, as stdout does where stderr is another one, is not known.
+        """
+        counts = {} if self._kept is None else self._kept.output_bytes()
+        for rank in counts:
+            for path in (self.logs.stdouts[rank], self.logs.stderrs[rank]):
+                if path and path != os.devnull:
+                    with suppress(OSError):  # nobody has opened it yet, or somebody took it away
+                        counts[rank] += os.stat(path).st_size
+        return counts
+
     @property
     def is_fenced(self) -> bool:
         """Whether the set was killed because its fence was not renewed."""
@@ -292,6 +310,8 @@ class PContext:
             finally:
                 if self._kept is not None:
                     self._kept.close()
+                if self._oom_watch is not None:
+                    self._oom_watch.close()
                 self._release()
                 handlers.uninstall()
             self._result = result
@@ -349,10 +369,14 @@ class PContext:
         log_file = self.logs.stderrs[rank]
         if log_file == os.devnull:
             log_file = ""
+        out_of_memory = ""
+        if exit_.code == -signal.SIGKILL and exit_.on_its_own and not self._kept.keeper_died and self._oom_watch:
+            out_of_memory = self._oom_watch.verdict(self._kept.pids[rank])
         return Evidence(
             stderr=end_of(log_file) if log_file else self._kept.heard.get(rank, ""),
             stacks=crash_stacks(self.envs[rank]),
             max_rss_kib=exit_.max_rss_kib,
+            out_of_memory=out_of_memory,
             log_file=log_file,
         )
 

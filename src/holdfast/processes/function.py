@@ -12,6 +12,7 @@ import io
 import os
 import pickle
 import sys
+from contextlib import suppress
 from multiprocessing import context as mp_context
 from multiprocessing import popen_spawn_posix, reduction, resource_tracker, spawn
 from multiprocessing.process import BaseProcess
@@ -133,7 +134,10 @@ class _FunctionProcess(BaseProcess):
 
     def run(self) -> None:
         from holdfast.errors import record  # noqa: PLC0415 - only in the child
+        from holdfast.worker import hooks  # noqa: PLC0415 - likewise
 
+        with suppress(Exception):  # as for programs: nothing that only explains a failure may be one
+            hooks.install(is_program=False)
         function, args = self._call
         value = record(function)(*args)
         if value is not None:

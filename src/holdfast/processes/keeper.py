@@ -9,7 +9,8 @@ init does for a machine:
   the end of its command pipe where there are none;
 - it alone has children, signal handlers and waits. The agent's process, which may be anybody's notebook, keeps its
   own; the agent sees one readable descriptor. Threads do not matter either: a parent-death signal goes out
-  when the *thread* that forked ends, and the keeper has one thread for all its life.
+  when the *thread* that forked ends, and in the keeper that is the main one, which lives as long as the keeper;
+- it hears what workers write to a stderr that is not a file, so that their failures can show it (`hearing`).
 
 Children are only ever signalled by their parent, which has not reaped them: no process identifier can have been given
 to somebody else in between. Grandchildren are not looked for. They come by themselves when their parents end.
@@ -26,6 +27,7 @@ The agent writes two kinds of line, and the keeper the others:
     pid RANK PID                 the process of this rank was forked
     error RANK ERRNO PATH        ... and could not become its program
     started                      all of them run their programs, or have failed to
+    heard RANK HEX               the end of what it wrote, before the line that says that it failed
     exit RANK CODE TIME KIB      it ended (minus the signal's number), its peak memory
     stopping                     exits after this line may be our own doing
     fenced                       ... because the fence was not renewed
@@ -43,17 +45,22 @@ import time
 from contextlib import suppress
 
 from holdfast.processes.children import children, end_children, signal_group
+from holdfast.processes.hearing import Hearing
 from holdfast.processes.launch import call
 from holdfast.processes.prctl import adopt_orphans, die_with_parent
 from holdfast.processes.signal_setup import ignore_signals
+from holdfast.worker.injection import for_this_process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
-    from typing import NoReturn
+    from typing import NoReturn, TypeAlias
 
     from holdfast.processes.launch import Launch
     from holdfast.processes.signal_setup import SignalSetup
+
+    Ends: TypeAlias = tuple[int, int, int]
+    """The keeper's ends of what it shares with the agent: the commands, the reports, and the file of counts."""
 
 LEFTOVER_GRACE_S = 1.0
 """What outlives the workers has this long after the stop signal. Python's resource tracker, for one, ignores SIGTERM
@@ -62,6 +69,12 @@ and unlinks shared memory once its clients are gone."""
 KILL_WAIT_S = 10.0
 """How long after SIGKILL the keeper says which processes do not end (uninterruptible, or not ours to kill)."""
 
+CONSOLE_PATIENCE_S = 5.0
+"""How long, when all have ended, a console is waited for that takes nothing of what they wrote."""
+
+KILLED_CONSOLE_PATIENCE_S = 1.0
+"""... in all, when the set was killed or is to be stopped without grace: somebody is in a hurry, or nobody is there."""
+
 PROGRAM_NOT_STARTED = 127
 """The exit code of a worker that could not become its program, as a shell has it."""
 
@@ -69,11 +82,11 @@ POLL_MAX_S = 86_400.0
 """The longest that one system call waits; a longer wait is several. Any deadline may be given, also infinity."""
 
 
-def keep(launches: Sequence[Launch], commands: int, reports: int, agent_pid: int, signals: SignalSetup) -> NoReturn:
+def keep(launches: Sequence[Launch], ends: Ends, agent_pid: int, signals: SignalSetup) -> NoReturn:
     """Be the keeper of `launches`, and exit. Called in a process of its own, with all signals blocked."""
     code = 1
     try:
-        _Keeper(launches, commands, reports, agent_pid, signals).run()
+        _Keeper(launches, ends, agent_pid, signals).run()
         code = 0
     except BaseException:  # noqa: BLE001 - whatever happens, this process must not return into its caller's frames
         end_children()
@@ -83,9 +96,8 @@ def keep(launches: Sequence[Launch], commands: int, reports: int, agent_pid: int
 
 
 class _Keeper:
-    def __init__(
-        self, launches: Sequence[Launch], commands: int, reports: int, agent_pid: int, signals: SignalSetup
-    ) -> None:
+    def __init__(self, launches: Sequence[Launch], ends: Ends, agent_pid: int, signals: SignalSetup) -> None:
+        commands, reports, counts = ends
         self._launches = launches
         self._commands = commands
         self._reports = reports
@@ -105,7 +117,7 @@ class _Keeper:
         _leave_the_agents_terminal()
         if all(launch.fds is not None for launch in launches):
             # A keeper that runs on in a copy of the agent must not hold the agent's sockets and files open.
-            _keep_only({commands, reports, *(fd for launch in launches for fd in launch.fds or ())})
+            _keep_only({*ends, *(fd for launch in launches for fd in launch.fds or ())})
         self._child_exits, self._wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
         ignore_signals()
@@ -114,29 +126,34 @@ class _Keeper:
         if os.getppid() != agent_pid:
             raise SystemExit("the agent ended before its keeper began")
         self._poll = select.poll()
-        self._handlers: dict[int, Callable[[], None]] = {}
+        self._handlers: dict[int, Callable[[], object]] = {}
+        self._hearing = Hearing(counts, self._watch, self._forget)
 
     def run(self) -> None:
-        self._on_readable(self._commands, self._obey)
-        self._on_readable(self._child_exits, self._reap)
+        self._watch(self._commands, self._obey)
+        self._watch(self._child_exits, self._reap)
         if self._agent is not None:
-            self._on_readable(self._agent, self._agent_died)
+            self._watch(self._agent, self._agent_died)
         self._start_all()
         while self._has_children():
-            for fd, _ in self._poll.poll(self._wait_ms()):
-                if fd in self._handlers:  # not forgotten by a handler of this very round
-                    self._handlers[fd]()
+            self._wait()
             now = time.monotonic()
             if self._deadline is not None and now >= self._deadline:
                 self._deadline_passed()
             if self._fence is not None and now >= self._fence:
                 self._fence_passed()
+        self._show_the_rest()
         os.set_blocking(self._reports, True)
         self._tell("gone")
 
-    def _on_readable(self, fd: int, handler: Callable[[], None]) -> None:
+    def _wait(self) -> None:
+        for fd, _ in self._poll.poll(self._wait_ms()):
+            if fd in self._handlers:  # not forgotten by a handler of this very round
+                self._handlers[fd]()
+
+    def _watch(self, fd: int, handler: Callable[[], object], events: int = select.POLLIN) -> None:
         self._handlers[fd] = handler
-        self._poll.register(fd, select.POLLIN)
+        self._poll.register(fd, events)
 
     def _forget(self, fd: int) -> None:
         del self._handlers[fd]
@@ -161,19 +178,22 @@ class _Keeper:
             self._tell("started")
 
         for launch in self._launches:
+            self._hearing.open(launch)
             try:
                 pid = os.fork()
             except OSError as error:
+                self._hearing.forked(launch.rank)
                 self._tell(f"error {launch.rank} {error.errno} fork")
                 break
             if pid == 0:
                 os.close(starting)
                 self._become(launch, held_until_exec)
+            self._hearing.forked(launch.rank)
             self._ranks[pid] = launch.rank
             self._tell(f"pid {launch.rank} {pid}")
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.close(held_until_exec)
-        self._on_readable(starting, started)
+        self._watch(starting, started)
 
     def _become(self, launch: Launch, starting: int) -> NoReturn:
         program = launch.program
@@ -184,8 +204,9 @@ class _Keeper:
             die_with_parent(signal.SIGKILL)
             if os.getppid() != self._pid:
                 os._exit(code)
+            heard = self._hearing.connect(launch.rank)
             for path, fd in ((launch.stdout, 1), (launch.stderr, 2)):
-                if path:
+                if path and fd not in heard:
                     _append_to(path, fd)
             if launch.fds is not None:
                 _keep_only({self._reports, starting, *launch.fds})
@@ -197,7 +218,7 @@ class _Keeper:
                 _set_comm(self._name)
                 code = call(program, launch.env)
             else:
-                os.execvpe(program[0], list(program), launch.env)  # noqa: S606 - no shell is the point
+                os.execvpe(program[0], list(program), for_this_process(launch.env))  # noqa: S606 - no shell is the point
         except OSError as error:
             # Of a command, the name as it was given says more than the last place where it was looked for.
             is_log = error.filename in (launch.stdout, launch.stderr)
@@ -211,7 +232,7 @@ class _Keeper:
 
     def _let_go(self, starting: int) -> None:
         """What an exec would have closed."""
-        for fd in (*self._handlers, self._wakeup, self._reports, starting):
+        for fd in {*self._handlers, *self._hearing.fds(), self._wakeup, self._reports, starting}:
             with suppress(OSError):  # closed before, with all that this worker was not to keep
                 os.close(fd)
 
@@ -236,8 +257,11 @@ class _Keeper:
                 self._signalled.discard(pid)
                 rank = self._ranks.pop(pid, None)
                 if rank is not None:
-                    code = os.waitstatus_to_exitcode(status)
-                    self._tell(f"exit {rank} {code} {time.time():.6f} {usage.ru_maxrss}")
+                    code, now = os.waitstatus_to_exitcode(status), time.time()
+                    end = self._hearing.end_of(rank)
+                    if code and end:
+                        self._tell(f"heard {rank} {end.hex()}")
+                    self._tell(f"exit {rank} {code} {now:.6f} {usage.ru_maxrss}")
         except ChildProcessError:
             return False
 
@@ -259,7 +283,10 @@ class _Keeper:
                     raise AssertionError(f"the agent said {unknown!r}")
 
     def _stop(self, signum: int, grace_s: float) -> None:
-        if self._killing or not self._has_children():
+        if self._killing:
+            return
+        if not self._has_children():
+            self._end_by(max(grace_s, KILLED_CONSOLE_PATIENCE_S))  # at most the console is waited for
             return
         if not self._stop_signal:
             self._tell("stopping")
@@ -318,8 +345,31 @@ class _Keeper:
         self._forget(self._commands)
         if self._agent is not None:
             self._forget(self._agent)
-        if not self._killing:
+        if not self._has_children():
+            self._end_by(KILLED_CONSOLE_PATIENCE_S)
+        elif not self._killing:
             self._kill()
+
+    # The end
+
+    def _show_the_rest(self) -> None:
+        """Let the console have the workers' last lines before anybody says that they are gone. One that takes nothing
+        is not waited for any longer than the agent, or our patience, allows.
+        """
+        self._hearing.finish()
+        patience_s = KILLED_CONSOLE_PATIENCE_S if self._killing else CONSOLE_PATIENCE_S
+        patience_ends = self._deadline = time.monotonic() + patience_s
+        shown = self._hearing.shown_bytes
+        while not self._hearing.is_all_shown:
+            self._fence = None  # there is nobody to kill
+            self._wait()
+            if time.monotonic() < self._deadline:
+                continue
+            is_in_a_hurry = self._killing or self._deadline < patience_ends
+            if is_in_a_hurry or shown == self._hearing.shown_bytes:
+                return
+            shown = self._hearing.shown_bytes
+            patience_ends = self._deadline = time.monotonic() + patience_s
 
     def _tell(self, line: str) -> None:
         """Report to the agent. One that does not listen must not hold us up: what it cannot take yet is kept."""

@@ -15,6 +15,7 @@ import sys
 import time
 from contextlib import suppress
 
+from holdfast.processes.hearing import COUNT_BYTES
 from holdfast.processes.interruption import Uninterrupted, handlers
 from holdfast.processes.keeper import keep, poll_ms
 from holdfast.processes.launch import Launch, PickledCall
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from holdfast.processes.interruption import SignalWakeUp
+    from holdfast.processes.keeper import Ends
 
 _READ_BYTES = 65536
 _FRESH_KEEPER = "import sys; sys.path.insert(0, sys.argv[1]); from holdfast.processes.kept import main; main()"
@@ -68,28 +70,26 @@ class KeptProcesses:
         self._closed = False
         # Reentrant: a handler of the user's may close the set while the same thread is in here.
         self._lock = _thread.RLock()
+        self._ranks = [launch.rank for launch in launches]
 
         open_missing()
-        commands, self._commands = os.pipe()
+        fds: list[int] = []
         try:
-            self._reports, reports = os.pipe()
-        except OSError:
-            os.close(commands)
-            os.close(self._commands)
-            raise
-        os.set_blocking(self._reports, False)
-        if fence_at is not None:
-            self.fence(fence_at)  # for the keeper to find: this process may be stopped before it can say more
-        try:
+            fds += os.pipe()
+            fds += os.pipe()
+            fds.append(os.memfd_create("holdfast-counts"))
+            commands, self._commands, self._reports, reports, self._counts = fds
+            os.set_blocking(self._reports, False)
+            if fence_at is not None:
+                self.fence(fence_at)  # for the keeper to find: this process may be stopped before it can say more
             start = _fresh if _wants_fresh(launches) else _copy
-            self.keeper_pid = start(launches, commands, reports, (self._commands, self._reports))
+            self.keeper_pid = start(launches, (commands, reports, self._counts), (self._commands, self._reports))
         except BaseException:
-            os.close(self._commands)
-            os.close(self._reports)
+            for fd in fds:
+                os.close(fd)
             raise
-        finally:
-            os.close(commands)
-            os.close(reports)
+        os.close(commands)
+        os.close(reports)
 
     def fileno(self) -> int:
         """Readable when `update` has something to learn, and at the end."""
@@ -110,6 +110,16 @@ class KeptProcesses:
             if not self.is_gone and self._commands >= 0:
                 with suppress(BrokenPipeError):  # the keeper has ended, and the set with it
                     os.write(self._commands, b"fence %f\n" % at)
+
+    def output_bytes(self) -> dict[int, int]:
+        """By rank, how much the keeper has heard so far: all of stderr where it is not a file, and of stdout where
+        both are the same console.
+        """
+        with self._lock:
+            data = b"" if self._counts < 0 else os.pread(self._counts, (max(self._ranks) + 1) * COUNT_BYTES, 0)
+        return {
+            rank: int.from_bytes(data[rank * COUNT_BYTES : (rank + 1) * COUNT_BYTES], "little") for rank in self._ranks
+        }
 
     def wait_until(self, is_true: Callable[[], bool], deadline: float | None, signals: SignalWakeUp) -> None:
         """Wait until `is_true` of this set, or the monotonic `deadline`. Called in a critical section: `signals` ends
@@ -165,6 +175,9 @@ class KeptProcesses:
                 self.error = OSError(int(errno), os.strerror(int(errno)), path)
             case "started":
                 self.is_started = True
+            case "heard":
+                rank_text, _, end = text.partition(" ")
+                self.heard[int(rank_text)] = bytes.fromhex(end).decode("utf-8", "backslashreplace")
             case "exit":
                 rank_text, code, timestamp, max_rss_kib = text.split()
                 self.exits[int(rank_text)] = Exit(
@@ -199,9 +212,9 @@ class KeptProcesses:
     def _release(self) -> None:
         """Close the descriptors once no thread waits on them."""
         if self._closed and not self._users and self._reports >= 0:
-            os.close(self._reports)
-            os.close(self._commands)
-            self._reports = self._commands = -1
+            for fd in (self._reports, self._commands, self._counts):
+                os.close(fd)
+            self._reports = self._commands = self._counts = -1
 
 
 def _wants_fresh(launches: Sequence[Launch]) -> bool:
@@ -221,7 +234,7 @@ def _has_threads() -> bool:
         return threading.active_count() > 1
 
 
-def _copy(launches: Sequence[Launch], commands: int, reports: int, agents_ends: Sequence[int]) -> int:
+def _copy(launches: Sequence[Launch], ends: Ends, agents_ends: Sequence[int]) -> int:
     for stream in (sys.stdout, sys.stderr):
         # Or the copies would write it again. It may be any object of the user's, or None.
         with suppress(AttributeError, ValueError, OSError):
@@ -233,13 +246,13 @@ def _copy(launches: Sequence[Launch], commands: int, reports: int, agents_ends: 
         if pid == 0:
             for fd in agents_ends:
                 os.close(fd)
-            keep(launches, commands, reports, agent_pid, signals)
+            keep(launches, ends, agent_pid, signals)
         return pid
     finally:
         signals.unblock()
 
 
-def _fresh(launches: Sequence[Launch], commands: int, reports: int, _agents_ends: Sequence[int]) -> int:
+def _fresh(launches: Sequence[Launch], ends: Ends, _agents_ends: Sequence[int]) -> int:
     import marshal  # noqa: PLC0415 - not needed for a copy
 
     signals = SignalSetup.block_all()
@@ -247,9 +260,9 @@ def _fresh(launches: Sequence[Launch], commands: int, reports: int, _agents_ends
     try:
         with open(brief, "wb", closefd=False) as file:
             signal_numbers = (tuple(map(int, signals.blocked)), tuple(map(int, signals.ignored)))
-            marshal.dump(([_plain(each) for each in launches], commands, reports, os.getpid(), signal_numbers), file)
+            marshal.dump(([_plain(each) for each in launches], ends, os.getpid(), signal_numbers), file)
         os.lseek(brief, 0, os.SEEK_SET)
-        passed = {brief, commands, reports, *(fd for launch in launches for fd in launch.fds or ())}
+        passed = {brief, *ends, *(fd for launch in launches for fd in launch.fds or ())}
         return os.posix_spawn(
             sys.executable,
             [sys.executable, *_interpreter_flags(launches), "-c", _FRESH_KEEPER, _import_root(), str(brief)],
@@ -287,9 +300,9 @@ def main() -> NoReturn:
     import marshal  # noqa: PLC0415 - not needed for a copy
 
     with open(int(sys.argv[2]), "rb") as file:
-        plain_launches, commands, reports, agent_pid, (blocked, ignored) = marshal.load(file)  # noqa: S302 - from our parent
+        plain_launches, ends, agent_pid, (blocked, ignored) = marshal.load(file)  # noqa: S302 - from our parent
     launches = [
         Launch(rank, PickledCall(*program) if isinstance(program, tuple) else program, *rest)
         for rank, program, *rest in plain_launches
     ]
-    keep(launches, commands, reports, agent_pid, SignalSetup(blocked, ignored))
+    keep(launches, ends, agent_pid, SignalSetup(blocked, ignored))

@@ -9,6 +9,8 @@
   who was in the last one and is still there.
 - A node that cannot renew its lease stops its workers while the lease still holds. Others start theirs after it has
   run out.
+- A generation that failed is judged when all of its nodes have stopped and said what became of their workers: the
+  cause is the first failure, in the store's order, that is not the victim of another. `restarts` says what follows.
 - The job ends with one record: all members are done, or one failed and no restart is left.
 
 `decide` is called whenever anything may have changed. It says what should be so, not what is new: it can be asked again
@@ -24,7 +26,22 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.coordination.model import Created, Delete, DeletePrefix, Modified, Put, Transaction, absent
-from holdfast.rendezvous.records import BreakKind, Broken, End, EndKind, Failure, Generation, Member, Node, encode
+from holdfast.errors.kind import FailureKind, cause_of
+from holdfast.rendezvous.records import (
+    BreakKind,
+    Broken,
+    End,
+    EndKind,
+    Failure,
+    Generation,
+    Member,
+    Node,
+    Remembered,
+    Verdict,
+    brief,
+    encode,
+)
+from holdfast.rendezvous.restarts import AUTO, Fault, Limits, Past, Ruling, place, rule
 from holdfast.rendezvous.seating import seat
 
 if TYPE_CHECKING:
@@ -56,6 +73,11 @@ class Settings(Struct, frozen=True):
     join_timeout_s: float = 600.0
     """How long a node waits for enough nodes."""
 
+    restart_window_s: float = 0.0
+    """How long workers must have run before a failure for the restarts to be counted anew; 0 for never."""
+
+    restart_policy: str = AUTO
+
 
 class Me(Struct, frozen=True):
     """This node. `running` and `stopped` are generations: the one whose workers may be alive here, and the newest one
@@ -81,6 +103,7 @@ class Me(Struct, frozen=True):
     cut_off_since: float | None = None
     waiting_since: float | None = None
     enough_since: float | None = None
+    paused_since: float | None = None
 
 
 class Join(Struct, frozen=True):
@@ -219,8 +242,7 @@ def _speak_up(view: View, me: Me, keys: Keys) -> tuple[Action, ...]:
     number = view.generation.number
     if failure is None:
         return (_break(view, keys, Broken(number, BreakKind.LEFT, me.leaving)),)
-    reason = f"rank {failure.rank} on {failure.host} failed: {failure.message}"
-    return (_break(view, keys, Broken(number, BreakKind.FAILED, reason, failure)),)
+    return (_break(view, keys, Broken(number, BreakKind.FAILED, _reason(failure), failure)),)
 
 
 def _wait_for_the_others(view: View, me: Me, keys: Keys) -> Decision:
@@ -247,7 +269,8 @@ def _seek_a_place(view: View, me: Me, now: float, settings: Settings, keys: Keys
     has_started = _number(generation) <= me.stopped
     # Past `stop_by` the others may have gone on already, however fresh this generation looks to us.
     if generation is not None and is_on and is_member and not has_started and now < me.stop_by:
-        return Decision(replace(me, running=generation.number, waiting_since=None), (Start(generation),))
+        me = replace(me, running=generation.number, waiting_since=None, failure=None)
+        return Decision(me, (Start(generation),))
     is_spare = is_on and not is_member
     me = replace(me, waiting_since=None if is_spare else now if me.waiting_since is None else me.waiting_since)
     deadlines = [since + settings.join_timeout_s for since in (me.waiting_since, me.cut_off_since) if since is not None]
@@ -256,13 +279,14 @@ def _seek_a_place(view: View, me: Me, now: float, settings: Settings, keys: Keys
         return Decision(me, (Leave(None, _too_late(me, settings)),))
     status = _waiting_for(view, settings)
     if generation is not None and is_spare:
-        status = f"{_counted(len(generation.members), 'runs', 'run')}; this one waits as a spare"
+        role = "was left out because it failed again and again" if _is_left_out(generation, me) else "waits as a spare"
+        status = f"{_counted(len(generation.members), 'runs', 'run')}; this one {role}"
     elif is_member:
         if is_on:
             actions = _give_up(view, me, keys) if has_started else ()
             return Decision(me, actions, deadline, status)
         me = replace(me, stopped=_number(generation))
-    return _offer(view, replace(me, failure=None), deadline, status, keys)
+    return _offer(view, me, deadline, status, keys)
 
 
 def _give_up(view: View, me: Me, keys: Keys) -> tuple[Action, ...]:
@@ -276,7 +300,7 @@ def _give_up(view: View, me: Me, keys: Keys) -> tuple[Action, ...]:
 def _offer(view: View, me: Me, deadline: float | None, status: str, keys: Keys) -> Decision:
     """See to it that the store has what this node offers."""
     assert me.offer is not None
-    offer = replace(me.offer, stopped=me.stopped)
+    offer = replace(me.offer, stopped=me.stopped, failure=_worth_telling(me.failure))
     me = replace(me, offer=offer)
     if not me.lease or me.published is None:
         return Decision(me, (Join(),), deadline, status)
@@ -287,6 +311,11 @@ def _offer(view: View, me: Me, deadline: float | None, status: str, keys: Keys) 
         ready = Propose(Transaction(guards, (put,)), "ready", publishes=offer)
         return Decision(me, (ready,), deadline, status)
     return Decision(me, wake_at=deadline, status=status)
+
+
+def _worth_telling(failure: Failure | None) -> Failure | None:
+    """In full what may be the cause. Of those who lost a peer there can be thousands."""
+    return brief(failure) if failure is not None and failure.kind is FailureKind.COMMUNICATION else failure
 
 
 def _too_late(me: Me, settings: Settings) -> str:
@@ -312,7 +341,7 @@ def _lead(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Dec
     generation, broken = view.generation, view.broken
     if generation is None or broken is not None:
         return _form(view, me, now, settings, keys)
-    me = replace(me, enough_since=None)
+    me = replace(me, enough_since=None, paused_since=None)
     count = len(generation.members)
     if not view.unfinished:
         reason = f"all {count} nodes succeeded" if count > 1 else "the node succeeded"
@@ -321,8 +350,9 @@ def _lead(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Dec
         why = f"lost {_listed(view.lost.values())}"
         broken = Broken(generation.number, BreakKind.LOST, why, nodes_left=len(view.nodes))
         return Decision(me, (_break(view, keys, broken),))
-    if view.newcomers and count < settings.max_nodes and not view.done:
-        hosts = _listed(view.newcomers.values())
+    newcomers = {node: host for node, host in view.newcomers.items() if node not in generation.past.left_out}
+    if newcomers and count < settings.max_nodes and not view.done:
+        hosts = _listed(newcomers.values())
         return Decision(me, (_break(view, keys, Broken(generation.number, BreakKind.JOINED, f"letting in {hosts}")),))
     return Decision(me)
 
@@ -330,30 +360,116 @@ def _lead(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Dec
 def _form(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Decision:
     """Write the next generation, once it can be: all of the last one have stopped, and there are enough."""
     last, broken = view.generation, view.broken
-    if broken is not None and broken.kind is BreakKind.FAILED and last is not None and not _budget(last):
-        why = f"{broken.reason} (restarts: {last.restarts} of {last.max_restarts})"
-        return Decision(me, (_end(view, keys, End(EndKind.FAILED, why, broken.failure)),))
     if view.stopping:
         return Decision(me, status=f"waiting for the workers on {_listed(view.stopping.values())} to stop")
-    if len(view.nodes) < settings.min_nodes:
+    judged = _judge(view, settings)
+    if judged is not None and not judged.ruling.restarts and last is not None and broken is not None:
+        verdict = judged.verdict
+        why = f"{_reason(verdict.cause)} ({_limit(judged.ruling, last)})"
+        return Decision(me, (_end(view, keys, End(EndKind.FAILED, why, verdict.cause, verdict.victims)),))
+    if judged is not None and judged.ruling.pause_s:
+        me = replace(me, paused_since=now if me.paused_since is None else me.paused_since)
+        assert me.paused_since is not None
+        go_on_at = me.paused_since + judged.ruling.pause_s
+        if now < go_on_at:
+            status = f"{_reason(judged.verdict.cause)}; a pause of {judged.ruling.pause_s:g} s before the next attempt"
+            return Decision(me, wake_at=go_on_at, status=status)
+    present = _present(view, judged, settings)
+    if len(present) < settings.min_nodes:
         return Decision(replace(me, enough_since=None))
     me = replace(me, enough_since=now if me.enough_since is None else me.enough_since)
     assert me.enough_since is not None
     patience_s = settings.last_call_s if last is None else settings.recall_s
-    is_optional = last is not None and (broken is None or broken.kind is not BreakKind.LOST)
+    is_optional = last is not None and (broken is None or not _is_loss(view))
     last_call = me.enough_since + patience_s
-    if len(view.nodes) < settings.max_nodes and not is_optional and now < last_call:
+    if len(present) < settings.max_nodes and not is_optional and now < last_call:
         here = _counted(len(view.nodes), "is", "are")
         status = f"{here} here, which is enough; more may come for {last_call - now:.3g} s"
         return Decision(me, wake_at=last_call, status=status)
-    return Decision(me, (_next_generation(view, settings, keys),))
+    return Decision(me, (_next_generation(view, judged, present, settings, keys),))
 
 
-def _next_generation(view: View, settings: Settings, keys: Keys) -> Propose:
+class _Judged(Struct, frozen=True):
+    """What the last generation failed of, and what follows."""
+
+    verdict: Verdict
+    ruling: Ruling
+
+
+def _judge(view: View, settings: Settings) -> _Judged | None:
+    """The verdict on the last generation, once all of its nodes have said what became of their workers.
+
+    None if it did not fail, or failed only because a node was lost: the others' workers then lose their peers, often
+    before anybody knows of the loss.
+    """
     last, broken = view.generation, view.broken
-    order = seat((member.node for member in last.members) if last else (), view.nodes, view.ages, settings.max_nodes)
-    nodes = view.nodes
-    failed = broken is not None and broken.kind is BreakKind.FAILED
+    if last is None or broken is None or broken.failure is None or broken.kind is not BreakKind.FAILED:
+        return None
+    failures = _failures(view, broken.failure, last.number)
+    cause = failures[cause_of(failure.kind for failure in failures)]
+    if _is_loss(view):
+        return None
+    verdict = Verdict(cause, sum(1 + failure.others for failure in failures) - 1)
+    fault = Fault(
+        cause.kind,
+        cause.ran_s,
+        place(cause.kind, cause.exception, cause.where, cause.ran_s),
+        cause.hopeless,
+        cause.node,
+    )
+    past = last.past
+    limits = Limits(last.max_restarts, settings.restart_window_s, settings.restart_policy)
+    remembered = Past(past.spent, past.faults, past.place, past.node, past.blames, past.left_out)
+    return _Judged(verdict, rule(remembered, fault, limits))
+
+
+def _is_loss(view: View) -> bool:
+    """Whether the last generation is over because a node is gone: said so, or seen by those who lost their peers."""
+    broken = view.broken
+    if broken is None or broken.failure is None or view.generation is None:
+        return broken is not None and broken.kind is BreakKind.LOST
+    failures = _failures(view, broken.failure, view.generation.number)
+    return bool(view.lost) and all(failure.kind is FailureKind.COMMUNICATION for failure in failures)
+
+
+def _failures(view: View, first: Failure, generation: int) -> list[Failure]:
+    """All failures of the generation in the order in which the store heard of them; clocks are never compared. What a
+    node said last is what it knows best.
+    """
+    told = {
+        node.failure.rank: node.failure
+        for name, node in sorted(view.nodes.items(), key=lambda item: view.said[item[0]])
+        if node.failure is not None and node.stopped == generation and name in view.said
+    }
+    return [told.pop(first.rank, first), *told.values()]
+
+
+def _reason(failure: Failure) -> str:
+    return f"rank {failure.rank} on {failure.host} failed: {failure.message}"
+
+
+def _limit(ruling: Ruling, last: Generation) -> str:
+    return ruling.reason if ruling.is_early else f"restarts: {last.restarts} of {last.max_restarts}"
+
+
+def _present(view: View, judged: _Judged | None, settings: Settings) -> dict[str, Node]:
+    """The nodes that can be in the next generation: without those left out, if the others suffice."""
+    last = view.generation
+    left_out = () if last is None else last.past.left_out if judged is None else judged.ruling.past.left_out
+    present = {name: node for name, node in view.nodes.items() if name not in left_out}
+    return present if len(present) >= settings.min_nodes else view.nodes
+
+
+def _is_left_out(generation: Generation, me: Me) -> bool:
+    return me.node in generation.past.left_out
+
+
+def _next_generation(
+    view: View, judged: _Judged | None, nodes: dict[str, Node], settings: Settings, keys: Keys
+) -> Propose:
+    last = view.generation
+    order = seat((member.node for member in last.members) if last else (), nodes, view.ages, settings.max_nodes)
+    past = None if judged is None else judged.ruling.past
     made = Generation(
         number=_number(last) + 1,
         members=tuple(
@@ -362,12 +478,17 @@ def _next_generation(view: View, settings: Settings, keys: Keys) -> Propose:
         master_address=nodes[order[0]].address,
         master_port=nodes[order[0]].port,
         coordinator_port=nodes[order[0]].coordinator_port,
-        restarts=(last.restarts if last else 0) + failed,
+        restarts=(last.restarts if last else 0) + (judged is not None),
         max_restarts=last.max_restarts if last else settings.max_restarts,
+        past=(last.past if last else Remembered())
+        if past is None
+        else Remembered(past.spent, past.faults, past.place, past.node, past.blames, past.left_out),
+        after=None if judged is None else replace(judged.verdict, cause=brief(judged.verdict.cause)),
     )
     operations = (
         Put(keys.generation, encode(made)),
         Delete(keys.broken),
+        Delete(keys.stacks),
         DeletePrefix(keys.done),
         *((DeletePrefix(keys.values_of(last.number)),) if last else ()),
     )
@@ -381,6 +502,7 @@ def _end(view: View, keys: Keys, end: End) -> Propose:
         Put(keys.end, encode(end)),
         Delete(keys.generation),
         Delete(keys.broken),
+        Delete(keys.stacks),
         DeletePrefix(keys.done),
         DeletePrefix(keys.values),
     )
@@ -404,10 +526,6 @@ def _as_leader(view: View, keys: Keys) -> tuple[Modified | Created, ...]:
 
 def _number(generation: Generation | None) -> int:
     return 0 if generation is None else generation.number
-
-
-def _budget(generation: Generation) -> int:
-    return generation.max_restarts - generation.restarts
 
 
 def _name(me: Me) -> str:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from holdfast.coordination.blocking import BlockingStore, LoopThread
 from holdfast.coordination.errors import CoordinationError, StoreRefusedError, StoreUnavailableError
 from holdfast.coordination.mirror import Mirror, follow
+from holdfast.coordination.model import Put, Transaction, absent
 from holdfast.logger import get_logger
 from holdfast.processes.interruption import SignalWakeUp, Uninterrupted, handlers
 from holdfast.processes.keeper import poll_ms
@@ -32,7 +33,16 @@ from holdfast.rendezvous.handler import RendezvousHandler, RendezvousInfo, Rende
 from holdfast.rendezvous.hosting import Hosting
 from holdfast.rendezvous.member import Member
 from holdfast.rendezvous.membership import RETRY_S, Membership
-from holdfast.rendezvous.records import TEXT_MAX_CHARACTERS, End, EndKind, Failure, Keys, Node
+from holdfast.rendezvous.records import (
+    TEXT_MAX_CHARACTERS,
+    End,
+    EndKind,
+    Failure,
+    Keys,
+    Node,
+    StacksRequest,
+    encode,
+)
 from holdfast.rendezvous.shared_store import SharedStore
 
 if TYPE_CHECKING:
@@ -68,7 +78,8 @@ class ElasticRendezvous(RendezvousHandler):
         self._local_addr = local_addr
         self._keys = Keys(run_id)
         self._node = Node(os.uname().nodename, "", 0, "default", 1, settings.rank)
-        self._max_restarts = 0
+        self._limits = settings.limits
+        self._wanted: StacksRequest | None = None
         self._closing_reason = ""
         self._thread: LoopThread | None = None
         self._store: CoordinationStore | None = None
@@ -98,9 +109,21 @@ class ElasticRendezvous(RendezvousHandler):
     def use_agent_store(self) -> bool:
         return self._settings.agent_serves
 
-    def bring(self, role: str, local_world_size: int, max_restarts: int) -> None:
+    def bring(
+        self,
+        role: str,
+        local_world_size: int,
+        max_restarts: int,
+        restart_window_s: float = 0.0,
+        restart_policy: str = "auto",
+    ) -> None:
         self._node = replace(self._node, role=role, workers=local_world_size)
-        self._max_restarts = max_restarts
+        self._limits = replace(
+            self._settings.limits,
+            max_restarts=max_restarts,
+            restart_window_s=restart_window_s,
+            restart_policy=restart_policy,
+        )
 
     def next_rendezvous(self) -> RendezvousInfo:
         if self._thread is None:
@@ -132,12 +155,16 @@ class ElasticRendezvous(RendezvousHandler):
         if fence is not None and self._member is not None:
             fence(self._member.membership.fence_at)
 
-    def report_failure(self, rank: int, failure: ProcessFailure) -> None:
+    def report_failure(self, rank: int, failure: ProcessFailure, others: int = 0, node_rank: int | None = None) -> None:
         from holdfast.errors.summary import gist  # noqa: PLC0415 - only of a failure
+        from holdfast.rendezvous.restarts import hopeless  # noqa: PLC0415 - likewise
 
         assert self._member is not None
+        node = self._member.membership.me.node
+        if node_rank is not None and self._generation is not None:
+            node = self._generation.members[node_rank].node
         told = Failure(
-            node=self._member.membership.me.node,
+            node=node,
             host=failure.host,
             rank=rank,
             local_rank=failure.local_rank,
@@ -147,8 +174,33 @@ class ElasticRendezvous(RendezvousHandler):
             timestamp=failure.timestamp,
             error_file=failure.error_file if failure.has_error_file() else "",
             traceback=failure.message[-TEXT_MAX_CHARACTERS:],
+            kind=failure.kind,
+            where=failure.where,
+            exception=failure.exception,
+            log_file=failure.log_file,
+            max_rss_kib=failure.max_rss_kib,
+            ran_s=failure.ran_s,
+            others=others,
+            hopeless=hopeless(failure),
         )
         self._tell(self._member.fail, told)
+
+    def ask_for_stacks(self, request_id: str, reason: str) -> None:
+        generation = self._generation
+        assert self._store is not None
+        assert self._thread is not None
+        assert self._member is not None
+        assert generation is not None
+        request = StacksRequest(generation.number, request_id, self._member.membership.me.node, reason)
+        transaction = Transaction((absent(self._keys.end),), (Put(self._keys.stacks, encode(request)),))
+        self._thread.call(self._store.transact(transaction), LEAVE_TIMEOUT_S)
+
+    def stacks_wanted(self) -> StacksRequest | None:
+        wanted, self._wanted = self._wanted, None
+        generation, member = self._generation, self._member
+        if wanted is None or generation is None or member is None or wanted.generation != generation.number:
+            return None
+        return None if wanted.node == member.membership.me.node else wanted
 
     def wait_for_end(self, timeout_s: float) -> bool:
         assert self._member is not None
@@ -236,6 +288,7 @@ class ElasticRendezvous(RendezvousHandler):
             nodes=[(member.role, member.workers) for member in generation.members],
             coordinator_port=generation.coordinator_port,
             hosting=self._hosting,
+            after=generation.after,
         )
 
     def _reason_for_leaving(self, left: Leave) -> Exception:
@@ -249,7 +302,7 @@ class ElasticRendezvous(RendezvousHandler):
                 f"run {self._run_id!r} has ended before ({end.kind}: {end.reason}); give another --rdzv-id"
             )
         if end.failure is not None:
-            return JobFailedError(end.reason, end.failure)
+            return JobFailedError(end.reason, end.failure, end.victims)
         return RendezvousClosedError(end.reason)
 
     def _reason_without_end(self, left: Leave) -> Exception:
@@ -332,11 +385,10 @@ class ElasticRendezvous(RendezvousHandler):
         if self._store is None:
             self._store = await self._place.open()
         if self._member is None:
-            limits = replace(self._settings.limits, max_restarts=self._max_restarts)
             self._node = replace(self._node, address=await self._find_address(self._store, loop))
             membership = Membership(
                 self._keys,
-                limits,
+                self._limits,
                 os.urandom(8).hex(),
                 ttl_s=self._settings.ttl_s,
                 keep_alive_s=self._settings.keep_alive_s,
@@ -420,6 +472,10 @@ class ElasticRendezvous(RendezvousHandler):
         fence = self._fence
         if fence is not None:
             fence(fence_at)
+
+    def stacks(self, request: StacksRequest) -> None:
+        self._wanted = request
+        self._wake()
 
     def status(self, text: str) -> None:
         """Say what is waited for, once it takes long."""

@@ -36,8 +36,11 @@ class RendezvousGracefulExitError(RendezvousError):
 
 
 class JobFailedError(RendezvousClosedError):
-    """The job has ended because a worker failed, on this node or another, and no restart was left."""
+    """The job has ended because a worker failed, on this node or another, and there is no restart. `victims` is how
+    many more failed with it.
+    """
 
-    def __init__(self, message: str, failure: Failure) -> None:
+    def __init__(self, message: str, failure: Failure, victims: int = 0) -> None:
         super().__init__(message)
         self.failure = failure
+        self.victims = victims

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from holdfast.errors import ProcessFailure
     from holdfast.rendezvous.hosting import Hosting
+    from holdfast.rendezvous.records import StacksRequest, Verdict
 
 
 class RendezvousStoreInfo:
@@ -42,10 +43,12 @@ class RendezvousInfo:
 
     Where the nodes agree on more than that, it is here, too: how often the job was restarted, the number of the round,
     the role and the number of workers of every node, by rank, and a port for JAX's coordinator beside the master's.
-    `hosting` is what this node holds for all workers if it has rank 0; the handler lets go of it.
+    `hosting` is what this node holds for all workers if it has rank 0; the handler lets go of it. `after` is what the
+    last round failed of, if it did.
     """
 
     __slots__ = (
+        "after",
         "bootstrap_store_info",
         "coordinator_port",
         "generation",
@@ -68,6 +71,7 @@ class RendezvousInfo:
         nodes: Sequence[tuple[str, int]] | None = None,
         coordinator_port: int | None = None,
         hosting: Hosting | None = None,
+        after: Verdict | None = None,
     ) -> None:
         self.store = store
         self.rank = rank
@@ -78,6 +82,7 @@ class RendezvousInfo:
         self.nodes = nodes
         self.coordinator_port = coordinator_port
         self.hosting = hosting
+        self.after = after
 
     def __repr__(self) -> str:
         return f"RendezvousInfo(rank={self.rank}, world_size={self.world_size}, {self.bootstrap_store_info!r})"
@@ -152,7 +157,14 @@ class RendezvousHandler(ABC):
 
     # What a handler may know beyond torch's interface. These have defaults that suit one that does not.
 
-    def bring(self, role: str, local_world_size: int, max_restarts: int) -> None:  # noqa: B027 - by default nothing
+    def bring(  # noqa: B027 - by default nothing
+        self,
+        role: str,
+        local_world_size: int,
+        max_restarts: int,
+        restart_window_s: float = 0.0,
+        restart_policy: str = "auto",
+    ) -> None:
         """What this node brings to the rounds that it takes part in."""
 
     def fileno(self) -> int | None:
@@ -168,8 +180,19 @@ class RendezvousHandler(ABC):
         from another thread.
         """
 
-    def report_failure(self, rank: int, failure: ProcessFailure) -> None:  # noqa: B027 - by default nothing
-        """Tell the other nodes that a worker of this one failed."""
+    def report_failure(  # noqa: B027 - by default nothing
+        self, rank: int, failure: ProcessFailure, others: int = 0, node_rank: int | None = None
+    ) -> None:
+        """Tell the other nodes that a worker of this one failed, and how many `others` here; or that one of the node
+        of another rank did, if this one found out.
+        """
+
+    def ask_for_stacks(self, request_id: str, reason: str) -> None:  # noqa: B027 - by default nothing
+        """Ask every other node of the round to say where its workers are."""
+
+    def stacks_wanted(self) -> StacksRequest | None:
+        """A request of another node's, once."""
+        return None
 
     def wait_for_end(self, timeout_s: float) -> bool | None:
         """Tell the other nodes that all workers of this one succeeded, and wait for theirs.

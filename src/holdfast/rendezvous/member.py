@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from holdfast.coordination.store import CoordinationStore
     from holdfast.rendezvous.membership import Effect, Membership
-    from holdfast.rendezvous.records import End, Failure, Generation, Node
+    from holdfast.rendezvous.records import End, Failure, Generation, Node, StacksRequest
 
     class Listener(Protocol):
         """Whoever runs the workers. Called in the event loop; must not wait."""
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
             """The lease was renewed: workers may live until then, on the monotonic clock."""
 
         def status(self, text: str) -> None: ...
+
+        def stacks(self, request: StacksRequest) -> None: ...
 
         def break_down(self, error: Exception) -> None:
             """Nothing more can be done: the store refuses us, or holds what cannot be understood."""
@@ -53,6 +55,7 @@ class Member:
         self._following: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._status = ""
+        self._stacks_id = ""
         self._has_ended = False
 
     @property
@@ -106,6 +109,10 @@ class Member:
         if self._membership.status != self._status:
             self._status = self._membership.status
             self._listener.status(self._status)
+        view = self._membership.view
+        if view is not None and view.stacks is not None and view.stacks.id != self._stacks_id:
+            self._stacks_id = view.stacks.id
+            self._listener.stacks(view.stacks)
         if self._membership.wake_at is not None:
             self._timer = self._loop.call_at(self._membership.wake_at, self._step)
 

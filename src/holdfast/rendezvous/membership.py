@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.coordination.model import DeletePrefix, Transaction
+from holdfast.errors.kind import FailureKind
 from holdfast.rendezvous.decide import SOMETHING, Join, Leave, Me, Propose, Start, Stop, decide, registration
 from holdfast.rendezvous.view import View
 
@@ -116,8 +117,11 @@ class Membership:
         self._stopping = ""
 
     def fail(self, failure: Failure) -> None:
-        """A worker of the generation that runs here failed."""
-        if self.me.running and self.me.failure is None:
+        """A worker of the generation that runs here failed. What is said later counts if more is known by then: of
+        the same worker, or the cause after a mere victim of it.
+        """
+        known = self.me.failure
+        if self.me.running and (known is None or known.rank == failure.rank or _is_cause_of(failure, known)):
             self.me = replace(self.me, failure=failure)
 
     def succeed(self) -> None:
@@ -277,3 +281,7 @@ class Membership:
             (operation.prefix if isinstance(operation, DeletePrefix) else operation.key).startswith(self._following)
             for operation in operations
         )
+
+
+def _is_cause_of(failure: Failure, other: Failure) -> bool:
+    return other.kind is FailureKind.COMMUNICATION and failure.kind is not FailureKind.COMMUNICATION

@@ -9,6 +9,7 @@ Everything of a run is under ``runs/<run id>/group/``:
 | ``shared/generation`` | the leader | `Generation`: who is in, in which order, and where the master is |
 | ``shared/broken`` | whoever finds out first | `Broken`: the generation is over, and why |
 | ``shared/end`` | the leader, or a node that closes the run | `End`: the job is over, and how it ended |
+| ``shared/stacks`` | a node | `StacksRequest`: all nodes are to say where their workers are |
 | ``done/<generation>/<node>`` | the node | nothing: that all its workers succeeded |
 
 Everybody watches ``shared/``, which changes a few times in a generation. The leader alone watches the whole group.
@@ -35,51 +36,8 @@ NO_RANK = -1
 TEXT_MAX_CHARACTERS = 16_384
 """How much of a traceback other nodes are told; its end, where the reason is."""
 
-
-class Node(Struct, frozen=True):
-    """A node as the others see it. `port` and `coordinator_port` are for the workers' master and for JAX's coordinator,
-    should it have rank 0.
-
-    `stopped` is the newest generation whose workers have all ended here: a node that was in the last generation
-    can be in the next only once it has said so.
-    """
-
-    host: str
-    address: str
-    port: int
-    role: str
-    workers: int
-    rank: int = NO_RANK
-    stopped: int = 0
-    coordinator_port: int = 0
-
-
-class Member(Struct, frozen=True, array_like=True):
-    """A node of a generation. Its rank is its place among the members."""
-
-    node: str
-    host: str
-    address: str
-    role: str
-    workers: int
-
-
-class Generation(Struct, frozen=True):
-    """Who runs together, in the order of their ranks, and how often the job was restarted because it failed."""
-
-    number: int
-    members: tuple[Member, ...]
-    master_address: str
-    master_port: int
-    restarts: int
-    max_restarts: int
-    coordinator_port: int = 0
-
-    def rank_of(self, node: str) -> int | None:
-        for rank, member in enumerate(self.members):
-            if member.node == node:
-                return rank
-        return None
+BRIEF_MAX_CHARACTERS = 1_000
+"""How much of one that thousands of nodes may have at once: of a victim, and of what has been overcome."""
 
 
 class Failure(Struct, frozen=True):
@@ -103,6 +61,79 @@ class Failure(Struct, frozen=True):
     ran_s: float = 0.0
     others: int = 0
     """How many more workers of its node had failed by then."""
+    hopeless: str = ""
+    """Why no restart can help, or ""."""
+
+
+class Node(Struct, frozen=True):
+    """A node as the others see it. `port` and `coordinator_port` are for the workers' master and for JAX's coordinator,
+    should it have rank 0.
+
+    `stopped` is the newest generation whose workers have all ended here: a node that was in the last generation
+    can be in the next only once it has said so. `failure` is how a worker of that generation failed here, if one did.
+    """
+
+    host: str
+    address: str
+    port: int
+    role: str
+    workers: int
+    rank: int = NO_RANK
+    stopped: int = 0
+    coordinator_port: int = 0
+    failure: Failure | None = None
+
+
+class Member(Struct, frozen=True, array_like=True):
+    """A node of a generation. Its rank is its place among the members."""
+
+    node: str
+    host: str
+    address: str
+    role: str
+    workers: int
+
+
+class Verdict(Struct, frozen=True):
+    """What a generation failed of: the cause, how many other workers failed with it, and what follows."""
+
+    cause: Failure
+    victims: int = 0
+    reason: str = ""
+
+
+class Remembered(Struct, frozen=True, omit_defaults=True):
+    """What is remembered of the failures so far: see `holdfast.rendezvous.restarts.Past`."""
+
+    spent: int = 0
+    faults: int = 0
+    place: str = ""
+    node: str = ""
+    blames: int = 0
+    left_out: tuple[str, ...] = ()
+
+
+class Generation(Struct, frozen=True):
+    """Who runs together, in the order of their ranks, and how often the job was restarted because it failed.
+
+    `after` is what the last generation failed of, if it did.
+    """
+
+    number: int
+    members: tuple[Member, ...]
+    master_address: str
+    master_port: int
+    restarts: int
+    max_restarts: int
+    coordinator_port: int = 0
+    past: Remembered = Remembered()
+    after: Verdict | None = None
+
+    def rank_of(self, node: str) -> int | None:
+        for rank, member in enumerate(self.members):
+            if member.node == node:
+                return rank
+        return None
 
 
 class BreakKind(StrEnum):
@@ -119,6 +150,11 @@ class BreakKind(StrEnum):
 
     LEFT = "left"
     """A node is about to go, and has said so: there is time to end in peace."""
+
+
+def brief(failure: Failure) -> Failure:
+    """A failure with as much of its text as there can be thousands of."""
+    return msgspec.structs.replace(failure, traceback=failure.traceback[-BRIEF_MAX_CHARACTERS:])
 
 
 class Broken(Struct, frozen=True):
@@ -142,17 +178,27 @@ class EndKind(StrEnum):
 
 
 class End(Struct, frozen=True):
-    """The end of the job, the same for every node."""
+    """The end of the job, the same for every node. Of a failure, the cause, and how many workers failed with it."""
 
     kind: EndKind
     reason: str
     failure: Failure | None = None
+    victims: int = 0
+
+
+class StacksRequest(Struct, frozen=True):
+    """Every node of this generation is to say where its workers are. `reason` is for people."""
+
+    generation: int
+    id: str
+    node: str
+    reason: str
 
 
 class Keys:
     """The keys of one run."""
 
-    __slots__ = ("broken", "done", "end", "generation", "group", "leader", "nodes", "shared", "values")
+    __slots__ = ("broken", "done", "end", "generation", "group", "leader", "nodes", "shared", "stacks", "values")
 
     def __init__(self, run_id: str) -> None:
         run = f"runs/{quote(run_id, safe='')}"
@@ -162,6 +208,7 @@ class Keys:
         self.generation = f"{self.shared}generation"
         self.broken = f"{self.shared}broken"
         self.end = f"{self.shared}end"
+        self.stacks = f"{self.shared}stacks"
         self.nodes = f"{self.group}nodes/"
         self.done = f"{self.group}done/"
         self.values = f"{run}/values/"
@@ -177,7 +224,7 @@ class Keys:
         return f"{self.values}{generation}/"
 
 
-Record = TypeVar("Record", Node, Generation, Broken, End)
+Record = TypeVar("Record", Node, Generation, Broken, End, StacksRequest)
 
 
 def encode(record: Struct) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.rendezvous.records import Broken, End, Generation, Node, decode
+from holdfast.rendezvous.records import Broken, End, Generation, Node, StacksRequest, decode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 class View:
     """A group as of `revision`. Only a leader's has `nodes` and `done`, and what follows from them; see `is_whole`.
 
+    `ages` and `said` are the revisions at which nodes came, and said last what they have to say.
     `generation_revision` and `leader_revision` guard transactions: what they rest on must not have changed.
 
     A leader looks at its group after every change in it, so what it asks for is kept up to date instead of counted: of
@@ -29,8 +30,10 @@ class View:
         self.generation_revision = 0
         self.broken: Broken | None = None
         self.end: End | None = None
+        self.stacks: StacksRequest | None = None
         self.nodes: dict[str, Node] = {}
         self.ages: dict[str, int] = {}
+        self.said: dict[str, int] = {}
         self.done: set[str] = set()
         self.unfinished: dict[str, str] = {}
         self.lost: dict[str, str] = {}
@@ -73,14 +76,18 @@ class View:
             self.broken = None if entry is None else decode(entry, Broken)
         elif key == keys.end:
             self.end = None if entry is None else decode(entry, End)
+        elif key == keys.stacks:
+            self.stacks = None if entry is None else decode(entry, StacksRequest)
 
     def _learn_node(self, node: str, entry: Entry | None) -> None:
         if entry is None:
             self.nodes.pop(node, None)
             self.ages.pop(node, None)
+            self.said.pop(node, None)
         else:
             self.nodes[node] = decode(entry, Node)
             self.ages[node] = entry.created
+            self.said[node] = entry.modified
         self._sort(node)
 
     def _sort_all(self) -> None:

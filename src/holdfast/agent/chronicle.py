@@ -1,0 +1,123 @@
+"""What a report of a run is made from: attempts, failures, verdicts, as events in the run's directory.
+
+They go to that file only. An event handler that was made for torch's events gets torch's events.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from holdfast.agent.group import WorkerGroup
+    from holdfast.agent.journal import Journal
+    from holdfast.errors import ProcessFailure
+
+REASON_MAX_CHARS = 1000
+"""How much of a reason is kept; the whole of it is in the failure."""
+
+
+class Chronicle:
+    """The story of one agent's part in a run. Attempts are counted from 1."""
+
+    def __init__(self, journal: Journal, group: WorkerGroup) -> None:
+        self._journal = journal
+        self._group = group
+        self._attempt = 0
+        self._running_since: float | None = None
+
+    def run_started(self) -> None:
+        spec = self._group.spec
+        command = [spec.entrypoint, *map(str, spec.args)] if isinstance(spec.entrypoint, str) else []
+        self._tell(
+            "run.started",
+            version=getattr(sys.modules["holdfast"], "__version__", ""),
+            pid=os.getpid(),
+            command=command or [spec.get_entrypoint_name()],
+            role=spec.role,
+            nproc=spec.local_world_size,
+            backend=spec.rdzv_handler.get_backend(),
+            max_restarts=spec.max_restarts,
+        )
+
+    def attempt_started(self, restart: int, waited_s: float, started_s: float) -> None:
+        group = self._group
+        self._attempt += 1
+        self._running_since = time.monotonic()
+        self._tell(
+            "attempt.started",
+            attempt=self._attempt,
+            restart=restart,
+            generation=group.generation,
+            node=group.group_rank,
+            nodes=group.group_world_size,
+            world_size=group.workers[0].world_size,
+            ranks=[worker.global_rank for worker in group.workers],
+            pids=[worker.id for worker in group.workers],
+            waited_s=round(waited_s, 6),
+            started_s=round(started_s, 6),
+        )
+
+    def failed(self, failures: Mapping[int, ProcessFailure]) -> None:
+        """Workers of the attempt failed, by global rank."""
+        for rank, failure in sorted(failures.items()):
+            self._tell("failure", attempt=self._attempt, **facts(rank, failure))
+
+    def attempt_ended(self, outcome: str, reason: str = "") -> None:
+        """It succeeded, failed, or was stopped. Said again, it is not heard."""
+        if self._running_since is None:
+            return
+        ran_s = time.monotonic() - self._running_since
+        self._running_since = None
+        self._tell(
+            "attempt.ended",
+            attempt=self._attempt,
+            outcome=outcome,
+            reason=reason[:REASON_MAX_CHARS],
+            ran_s=round(ran_s, 6),
+        )
+
+    def verdict(self, rank: int, cause: ProcessFailure, victims: int, *, restarts: bool, reason: str) -> None:
+        """What the last attempt failed of, on whichever node, and what follows."""
+        self._tell(
+            "verdict",
+            attempt=self._attempt,
+            cause=facts(rank, cause),
+            victims=victims,
+            decision="restart" if restarts else "stop",
+            reason=reason[:REASON_MAX_CHARS],
+        )
+
+    def stacks(self, reason: str, file: str, outliers: Sequence[int]) -> None:
+        self._tell("stacks", attempt=self._attempt, reason=reason, file=file, outliers=list(outliers))
+
+    def run_ended(self, outcome: str, reason: str, restarts: int) -> None:
+        self.attempt_ended("stopped", reason)
+        self._tell("run.ended", outcome=outcome, reason=reason[:REASON_MAX_CHARS], restarts=restarts)
+
+    def _tell(self, name: str, **details: Any) -> None:
+        self._journal.keep(f"holdfast.{name}", details)
+
+
+def facts(rank: int, failure: ProcessFailure) -> dict[str, Any]:
+    """A failure as it is kept."""
+    return {
+        "rank": rank,
+        "local_rank": failure.local_rank,
+        "host": failure.host,
+        "pid": failure.pid,
+        "exit_code": failure.exitcode,
+        "kind": failure.kind,
+        "message": failure.message,
+        "where": failure.where,
+        "exception": failure.exception,
+        "log_file": failure.log_file,
+        "max_rss_kib": failure.max_rss_kib,
+        "ran_s": round(failure.ran_s, 6),
+        "timestamp": failure.timestamp,
+    }

@@ -1,0 +1,252 @@
+"""Where the workers are: told to a person who asks and to another node, and found out when one makes no progress.
+
+Whoever asks first gathers the stacks of all ranks of all nodes through the store, before anything is stopped, so that
+the one rank that stands elsewhere can be seen.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from contextlib import suppress
+
+from holdfast.logger import get_logger
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.agent.chronicle import Chronicle
+    from holdfast.agent.group import WorkerGroup
+    from holdfast.agent.progress import Hung, Progress
+    from holdfast.agent.requests import Requests
+    from holdfast.errors import ProcessFailure
+    from holdfast.processes import PContext
+    from holdfast.stacks.dump import Dump
+    from holdfast.stacks.wire import RankStacks
+
+ANSWER_MAX_S = 20.0
+"""How long the answers of the other nodes are waited for."""
+
+OTHERS_TURN_S = 60.0
+"""How long a node that was asked about a hang leaves it to the one that asked to end the attempt."""
+
+STACK_MAX_CHARS = 4_000
+"""How much of the stack of the worker that hangs is in its failure; the file has all of it."""
+
+_HANG = "hang: "
+
+log = get_logger(__name__)
+
+
+class Hang:
+    """Workers that made no progress: the one to blame, as a failure, and the rank of its node."""
+
+    __slots__ = ("failure", "node_rank", "rank")
+
+    def __init__(self, rank: int, failure: ProcessFailure, node_rank: int | None) -> None:
+        self.rank = rank
+        self.failure = failure
+        self.node_rank = node_rank
+
+
+class Inspection:
+    """Looks after one agent's workers, attempt after attempt. A `hang_timeout_s` of 0 lets them hang."""
+
+    def __init__(self, group: WorkerGroup, chronicle: Chronicle, hang_timeout_s: float) -> None:
+        self._group = group
+        self._chronicle = chronicle
+        self._hang_timeout_s = hang_timeout_s
+        self._run_dir: str | None = None
+        self._requests: Requests | None = None
+        self._progress: Progress | None = None
+        self._pages: Mapping[int, str] = {}
+        self._pids: Mapping[int, int] = {}
+        self._began = 0.0
+        self._quiet_until = 0.0
+
+    def begin(self, context: PContext, pages: Mapping[int, str], run_dir: str | None) -> None:
+        """The workers of an attempt have started."""
+        self._pages, self._pids = pages, context.pids()
+        self._began = time.monotonic()
+        self._quiet_until = 0.0
+        if run_dir is not None and self._run_dir is None:
+            from holdfast.agent.requests import NAME, Requests  # noqa: PLC0415 - not before the first spawn
+
+            self._run_dir = run_dir
+            with suppress(OSError):  # nobody can ask then, and that is no reason to fail
+                self._requests = Requests(os.path.join(run_dir, NAME))
+        if self._hang_timeout_s > 0:
+            from holdfast.agent.progress import Progress, WatchedWorker  # noqa: PLC0415 - only where asked for
+
+            watched = {rank: WatchedWorker(pid, pages[rank]) for rank, pid in self._pids.items()}
+            self._progress = Progress(self._hang_timeout_s, watched, context.output_bytes, self._began)
+
+    def close(self) -> None:
+        if self._requests is not None:
+            self._requests.close()
+            self._requests = None
+
+    def register(self, poll: select.poll) -> None:
+        if self._requests is not None:
+            poll.register(self._requests, select.POLLIN)
+
+    def wait_s(self) -> float | None:
+        """How long it is until there is something to look at by itself."""
+        if self._progress is None:
+            return None
+        at = max(self._progress.next_look_at, self._quiet_until)
+        return None if at == float("inf") else max(0.0, at - time.monotonic())
+
+    def look(self) -> Hang | None:
+        """Answer whoever has asked, and see whether a worker hangs."""
+        handler = self._group.spec.rdzv_handler
+        for request in () if self._requests is None else self._requests.read():
+            self._inspect(request.id, "somebody asked for it")
+        wanted = handler.stacks_wanted()
+        if wanted is not None:
+            self._answer(wanted.id, wanted.reason)
+        now = time.monotonic()
+        if self._progress is None or now < self._quiet_until:
+            return None
+        hung = self._progress.look(now)
+        return self._judge(hung) if hung else None
+
+    # Asking and answering
+
+    def _inspect(self, name: str, reason: str) -> tuple[Dump, str, dict[int, int]]:
+        """The stacks of all ranks: of this node and of the others. Returns where they are kept, too, and the node of
+        each rank.
+        """
+        from holdfast.stacks.dump import gather  # noqa: PLC0415 - only where somebody asks
+
+        group = self._group
+        others = [node for node in range(group.group_world_size or 1) if node != group.group_rank]
+        asks = bool(others) and group.store is not None and group.spec.rdzv_handler.counts_restarts
+        missing: dict[str, str] = {}
+        if asks:
+            try:
+                group.spec.rdzv_handler.ask_for_stacks(name, reason)
+            except Exception as error:  # noqa: BLE001 - the store may be what is wrong
+                missing["the other nodes"] = f"they could not be asked: {error}"
+                asks = False
+        ranks = self._ranks_here()
+        nodes = dict.fromkeys(ranks, group.group_rank or 0)
+        for node in others if asks else ():
+            found = self._answer_of(name, node)
+            if isinstance(found, str):
+                missing[f"node {node}"] = found
+            else:
+                ranks.update(found)
+                nodes.update(dict.fromkeys(found, node))
+        dump = gather(group.spec.rdzv_handler.get_run_id(), reason, time.time(), ranks, missing)
+        return dump, self._keep(dump, name, reason), nodes
+
+    def _answer(self, name: str, reason: str) -> None:
+        from holdfast.stacks.dump import gather  # noqa: PLC0415 - only where somebody asks
+        from holdfast.stacks.wire import encode  # noqa: PLC0415 - likewise
+
+        group = self._group
+        ranks = self._ranks_here()
+        if reason.startswith(_HANG):
+            self._quiet_until = time.monotonic() + OTHERS_TURN_S
+        try:
+            group.store.set(_key(name, group.group_rank or 0), encode(ranks))
+        except Exception as error:  # noqa: BLE001 - whoever asked will do without
+            log.warning("the stacks that another node asked for could not be sent: %s", error)
+        self._keep(gather(group.spec.rdzv_handler.get_run_id(), reason, time.time(), ranks), name, reason)
+
+    def _answer_of(self, name: str, node: int) -> dict[int, RankStacks] | str:
+        from holdfast.stacks.wire import decode  # noqa: PLC0415 - only where somebody asks
+
+        key = _key(name, node)
+        try:
+            self._group.store.wait([key], ANSWER_MAX_S)
+            return decode(bytes(self._group.store.get(key)))
+        except Exception as error:  # noqa: BLE001 - a node that is gone, or a store that is
+            return f"it did not answer: {error}"
+
+    def _ranks_here(self) -> dict[int, RankStacks]:
+        from holdfast.processes.remains import STACKS_SUFFIX  # noqa: PLC0415 - only where somebody asks
+        from holdfast.stacks.collect import WorkerTarget, ranks_here  # noqa: PLC0415 - likewise
+
+        targets = {
+            worker.global_rank: WorkerTarget(
+                self._pids[worker.local_rank], self._pages[worker.local_rank] + STACKS_SUFFIX
+            )
+            for worker in self._group.workers
+        }
+        return ranks_here(targets)
+
+    def _keep(self, dump: Dump, name: str, reason: str) -> str:
+        if self._run_dir is None:
+            return ""
+        from holdfast.stacks.dump import keep  # noqa: PLC0415 - only where somebody asks
+
+        try:
+            file = keep(dump, self._run_dir, name)
+        except OSError as error:
+            log.warning("the stacks cannot be kept: %s", error)
+            return ""
+        self._chronicle.stacks(reason, file, dump.outliers)
+        return os.path.join(self._run_dir, file)
+
+    # Hangs
+
+    def _judge(self, hung: list[Hung]) -> Hang:
+        """All stand still because of one: the rank that stands elsewhere, or the first that made no progress."""
+        from holdfast.errors.failure import ProcessFailure  # noqa: PLC0415 - only of a failure
+        from holdfast.errors.kind import FailureKind  # noqa: PLC0415 - likewise
+        from holdfast.stacks.render import summary  # noqa: PLC0415 - likewise
+
+        first = max(hung, key=lambda each: each.since_s)
+        rank = next(each.global_rank for each in self._group.workers if each.local_rank == first.local_rank)
+        log.warning("rank %s makes no progress: %s; the stacks of all ranks are collected", rank, first.why)
+        dump, file, nodes = self._inspect(
+            f"hang-{time.strftime('%Y%m%dT%H%M%S')}-{os.urandom(2).hex()}", _HANG + first.why
+        )
+        if dump.outliers:
+            rank = dump.outliers[0]
+        stacks = dump.ranks.get(rank)
+        siblings = sorted(each for each, node in nodes.items() if node == nodes.get(rank))
+        failure = ProcessFailure(
+            siblings.index(rank) if rank in siblings else first.local_rank,
+            0 if stacks is None else stacks.pid,
+            -signal.SIGTERM,
+            "",
+        )
+        failure.kind = FailureKind.HANG
+        failure.ran_s = time.monotonic() - self._began
+        if stacks is not None:
+            failure.host = stacks.host
+            failure.where = _where(stacks.text)
+        lines = [f"it made no progress, and was ended: {first.why}", summary(dump)]
+        if file:
+            lines.append(f"the stacks of all ranks: {file}")
+        if stacks is not None:
+            lines += ["", *_main_stack(stacks.text)]
+        failure.message = "\n".join(lines)[:STACK_MAX_CHARS]
+        node = nodes.get(rank)
+        return Hang(rank, failure, None if node == self._group.group_rank else node)
+
+
+def _key(name: str, node: int) -> str:
+    return f"holdfast/stacks/{name}/{node}"
+
+
+def _main_stack(text: str) -> list[str]:
+    from holdfast.stacks.parse import parse  # noqa: PLC0415 - only of a failure
+
+    stacks = parse(text)
+    if stacks.main is None:
+        return [stacks.state] if stacks.state else []
+    frames = (f'  File "{frame.file}", line {frame.line} in {frame.function}' for frame in stacks.main.frames)
+    return ["Main thread (most recent call first):", *frames]
+
+
+def _where(text: str) -> str:
+    from holdfast.errors.diagnosis import where_in  # noqa: PLC0415 - only of a failure
+
+    return where_in("\n".join(_main_stack(text)))

@@ -1,0 +1,233 @@
+"""Workers that make no progress: alive, and yet nothing comes of them.
+
+A program that sends heartbeats says itself how it is, and from its first one on nothing else counts. Of any other, all
+that can be seen from outside is whether it writes something or computes. A worker that waits in a busy loop for a peer
+computes; only heartbeats show that it hangs.
+
+Times are those of the monotonic clock. The memory that workers share with the agent has heartbeats in the same.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from holdfast.worker.page import Page
+
+LOOKS_PER_TIMEOUT = 4
+"""How often a worker without heartbeats is looked at. So a hang is seen after one to one and a quarter timeouts."""
+
+CPU_IDLE_SHARE = 0.02
+"""A worker that computes less than this share of the time only waits: threads that look at a clock, say."""
+
+LATE_MIN_S = 5.0
+"""An agent that looks later than this after it wanted to was stopped itself, and its workers perhaps, too."""
+
+_UTIME = 11
+"""The place of the CPU times in /proc/PID/stat, counted from the state: utime, stime, cutime, cstime."""
+
+_ENDED = "ZXx"
+_STATES = {"T": "it is stopped by a signal", "t": "a debugger has stopped it", "D": "it is stuck in the kernel"}
+
+
+class Hung:
+    """A worker that made no progress for `since_s`, and how that was seen."""
+
+    __slots__ = ("local_rank", "since_s", "why")
+
+    def __init__(self, local_rank: int, since_s: float, why: str) -> None:
+        self.local_rank = local_rank
+        self.since_s = since_s
+        self.why = why
+
+    def __repr__(self) -> str:
+        return f"Hung({self.local_rank}, {self.since_s:.1f} s, {self.why!r})"
+
+
+class Reading:
+    """What is seen of a worker at one moment.
+
+    Attributes:
+        beats: how many heartbeats there were.
+        beat_at: when the last one was.
+        step: the step that it named; -1 if none.
+        output_bytes: how much it has written.
+        cpu_s: how long it has computed, with its children.
+        state: the letter of its process's state.
+    """
+
+    __slots__ = ("beat_at", "beats", "cpu_s", "output_bytes", "state", "step")
+
+    def __init__(
+        self,
+        *,
+        beats: int = 0,
+        beat_at: float = 0.0,
+        step: int = -1,
+        output_bytes: int = 0,
+        cpu_s: float = 0.0,
+        state: str = "S",
+    ) -> None:
+        self.beats = beats
+        self.beat_at = beat_at
+        self.step = step
+        self.output_bytes = output_bytes
+        self.cpu_s = cpu_s
+        self.state = state
+
+
+class WorkerClock:
+    """How long one worker has made no progress. Pure: time and what is seen come from outside."""
+
+    __slots__ = ("_last", "_progress_at", "_seen_at", "_timeout_s", "next_look_at")
+
+    def __init__(self, timeout_s: float, now: float) -> None:
+        self._timeout_s = timeout_s
+        self._last: Reading | None = None
+        self._seen_at = now
+        self._progress_at = now
+        self.next_look_at = now + timeout_s / LOOKS_PER_TIMEOUT
+
+    def take_in(self, reading: Reading, now: float) -> None:
+        """What is seen at `now`, which is `next_look_at` or later."""
+        if reading.beats > 0:
+            self._progress_at = max(self._progress_at, min(reading.beat_at, now))
+            self.next_look_at = self._progress_at + self._timeout_s
+        else:
+            if self._has_moved(reading, now):
+                self._progress_at = now
+            self.next_look_at = now + self._timeout_s / LOOKS_PER_TIMEOUT
+        if self.next_look_at <= now:  # it hangs, and whoever was told does not end it
+            self.next_look_at = now + self._timeout_s / LOOKS_PER_TIMEOUT
+        self._last, self._seen_at = reading, now
+
+    def _has_moved(self, reading: Reading, now: float) -> bool:
+        if self._last is None:
+            return reading.output_bytes > 0 or reading.cpu_s >= CPU_IDLE_SHARE * (now - self._seen_at)
+        cpu_s = reading.cpu_s - self._last.cpu_s
+        if cpu_s < 0:  # a child has ended that nobody waited for
+            return True
+        return reading.output_bytes != self._last.output_bytes or cpu_s >= CPU_IDLE_SHARE * (now - self._seen_at)
+
+    def forgive(self, now: float) -> None:
+        """Begin anew: nobody knows what the time until now was like."""
+        self._progress_at = now
+
+    def stall_s(self, now: float) -> float:
+        """How long there was no progress, if that is too long; else 0."""
+        is_over = self._last is not None and now >= self._progress_at + self._timeout_s
+        return now - self._progress_at if is_over else 0.0
+
+    def why(self, stall_s: float) -> str:
+        assert self._last is not None
+        state = _STATES.get(self._last.state)
+        after = f"; {state}" if state else ""
+        if self._last.beats > 0:
+            step = f", the last one at step {self._last.step}" if self._last.step >= 0 else ""
+            return f"no heartbeat for {stall_s:.0f} s{step}{after}"
+        return f"no output and no CPU use for {stall_s:.0f} s{after}"
+
+
+class WatchedWorker:
+    """A worker's process, and where its page is, or will be if it sends heartbeats."""
+
+    __slots__ = ("_page", "_page_path", "pid")
+
+    def __init__(self, pid: int, page_path: str) -> None:
+        self.pid = pid
+        self._page_path = page_path
+        self._page: Page | None = None
+
+    def read(self, output_bytes: int) -> Reading | None:
+        """What is seen of it now; None if it has ended."""
+        from holdfast.worker.page import BEAT_NS, BEATS, STEP, Page  # noqa: PLC0415 - mmap is not for every job
+
+        if self._page is None:
+            self._page = Page.find(self._page_path)
+        stat = _stat(self.pid)
+        if stat is None:
+            return None
+        state, cpu_s = stat
+        numbers = None if self._page is None else self._page.numbers
+        return Reading(
+            beats=0 if numbers is None else numbers[BEATS],
+            beat_at=0.0 if numbers is None else numbers[BEAT_NS] / 1e9,
+            step=-1 if numbers is None else numbers[STEP],
+            output_bytes=output_bytes,
+            cpu_s=cpu_s + sum(child[1] for pid in _children(self.pid) if (child := _stat(pid)) is not None),
+            state=state,
+        )
+
+
+class Progress:
+    """Watches the workers of one attempt, which started at `now`.
+
+    `output_bytes` says how much each has written so far, by local rank; one that it does not name has written nothing.
+    """
+
+    def __init__(
+        self,
+        timeout_s: float,
+        workers: Mapping[int, WatchedWorker],
+        output_bytes: Callable[[], Mapping[int, int]],
+        now: float,
+    ) -> None:
+        self.timeout_s = timeout_s
+        self._workers = dict(workers)
+        self._output_bytes = output_bytes
+        self._clocks = {rank: WorkerClock(timeout_s, now) for rank in workers}
+
+    @property
+    def next_look_at(self) -> float:
+        """When to look next; infinity once all workers have ended."""
+        return min((clock.next_look_at for clock in self._clocks.values()), default=math.inf)
+
+    def look(self, now: float) -> list[Hung]:
+        """The workers that hang at `now`, by local rank. Before `next_look_at` it is none, and costs nothing."""
+        wanted_at = self.next_look_at
+        if now < wanted_at:
+            return []
+        if now - wanted_at > max(LATE_MIN_S, self.timeout_s / LOOKS_PER_TIMEOUT):
+            for clock in self._clocks.values():
+                clock.forgive(now)
+        written = self._output_bytes()
+        for rank, clock in list(self._clocks.items()):
+            # All that are due soon, too: ranks that wait for each other are then found together.
+            if clock.next_look_at <= now + self.timeout_s / (2 * LOOKS_PER_TIMEOUT):
+                reading = self._workers[rank].read(written.get(rank, 0))
+                if reading is None:
+                    del self._clocks[rank]
+                else:
+                    clock.take_in(reading, now)
+        stalls = {rank: stall_s for rank, clock in self._clocks.items() if (stall_s := clock.stall_s(now))}
+        return [Hung(rank, stall_s, self._clocks[rank].why(stall_s)) for rank, stall_s in sorted(stalls.items())]
+
+
+def _stat(pid: int) -> tuple[str, float] | None:
+    """A process's state and its CPU time, with that of the children it has waited for; None if it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name may hold anything, a ')' included; what follows the last one is regular.
+            words = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    state = words[0].decode()
+    if state in _ENDED:
+        return None
+    return state, sum(map(int, words[_UTIME : _UTIME + 4])) / os.sysconf("SC_CLK_TCK")
+
+
+def _children(pid: int) -> list[int]:
+    """The children of a process; none where the kernel does not tell."""
+    found: list[int] = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
+                found += map(int, file.read().split())
+    except OSError:  # it ends, or a thread of it does
+        pass
+    return found

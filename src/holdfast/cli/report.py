@@ -1,0 +1,105 @@
+"""``holdfast report``: what became of a run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+
+from holdfast.cli.exits import show
+from holdfast.errors.tree import InputError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from holdfast.report import Run
+
+PROG = "holdfast report"
+DESCRIPTION = """Tell what became of a run, from its directory alone: its attempts, who failed and why,
+and what the time went into.
+
+  holdfast report                    the newest run of this machine
+  holdfast report logs/job7_1a2b3c4d --html job7.html"""
+
+PAGE_NAME = "report.html"
+"""What a page is called in the run's directory, where no other name is given."""
+
+STDOUT = "-"
+FALLBACK_COLUMNS = 100
+
+
+def main(args: list[str]) -> None:
+    """Do what the words after ``holdfast report`` say.
+
+    Raises:
+        InputError: there is no such run, or the page cannot be written.
+    """
+    options = _parsed(args)
+    from holdfast.report import find_run, report_json, report_text  # noqa: PLC0415 - not for --help
+
+    run = find_run(options.run)
+    if options.html is not None:
+        _write_page(run, options.html)
+    elif options.json:
+        show(report_json(run))
+    else:
+        show(report_text(run, _columns(), colours=has_colours()))
+
+
+def has_colours() -> bool:
+    """Whether stdout is a terminal whose user wants colours."""
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    return is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _columns() -> int:
+    return shutil.get_terminal_size((FALLBACK_COLUMNS, 24)).columns
+
+
+def _parsed(args: list[str]) -> Namespace:
+    parser = ArgumentParser(prog=PROG, description=DESCRIPTION, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "run",
+        nargs="?",
+        default="",
+        metavar="RUN",
+        help="a run's directory, a directory that holds those of its nodes, or a run id that is known here "
+        "(see holdfast runs); the newest run if left out",
+    )
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--json", action="store_true", help="print all that is known, for other programs")
+    shape.add_argument(
+        "--html",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help=f"write one page that needs nothing else, to FILE (- is stdout), or to {PAGE_NAME} in the run's directory",
+    )
+    options = parser.parse_args(args)
+    # In `--html RUN` the run would be taken for the file.
+    if options.html and not options.run and options.html != STDOUT and not options.html.endswith((".html", ".htm")):
+        options.run, options.html = options.html, ""
+    return options
+
+
+def _write_page(run: Run, path: str) -> None:
+    from holdfast.report import report_page  # noqa: PLC0415 - most reports are text
+
+    page = report_page(run)
+    if path == STDOUT:
+        show(page)
+        return
+    path = path or os.path.join(run.nodes[0].directory, PAGE_NAME)
+    # Whole or not at all: a page that is replaced may be open in a browser.
+    draft = f"{path}.{os.getpid()}.part"
+    try:
+        with open(draft, "w", encoding="utf-8") as file:
+            file.write(page)
+        os.replace(draft, path)
+    except OSError as error:
+        if os.path.exists(draft):
+            os.unlink(draft)
+        raise InputError(f"{path!r} cannot be written: {error.strerror}; --html FILE names another place") from error
+    show(path)

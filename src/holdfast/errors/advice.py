@@ -1,0 +1,62 @@
+"""What a person can do about a failure: one sentence for each way to fail."""
+
+from __future__ import annotations
+
+from holdfast.errors.kind import FailureKind
+
+_BY_EXCEPTION = {
+    "SyntaxError": "Correct the program's text: it cannot be compiled, so every restart would end the same.",
+    "IndentationError": "Correct the indentation: the program cannot be compiled, so every restart would end the same.",
+    "TabError": "Do not mix tabs and spaces: the program cannot be compiled, so every restart would end the same.",
+    "ModuleNotFoundError": "Install the missing module for this interpreter, on every machine of the job.",
+    "ImportError": "Check the installed versions on every machine: something that the program imports is not there.",
+    "FileNotFoundError": "Check that the path exists on this machine, too: not every machine may see the same disks.",
+    "PermissionError": "Check who may read and write this path, as the user that runs the workers.",
+    "MemoryError": "Use a smaller batch or model, fewer workers on a machine, or a machine with more memory.",
+    "OutOfMemoryError": "The accelerator's memory is full: use a smaller batch, checkpointing, or more devices.",
+    "KeyboardInterrupt": "Nothing is wrong: somebody interrupted the program.",
+}
+"""What is known of an exception's class says more than the kind of failure does."""
+
+_BY_KIND = {
+    FailureKind.EXCEPTION: "Read the traceback from its last line upwards: {place} is where to look first.",
+    FailureKind.COMMUNICATION: (
+        "Look at the other ranks and at the network first: this rank lost a peer and is rarely the cause itself."
+    ),
+    FailureKind.CRASH: (
+        "Native code crashed: look at the Python stack of the thread that did, and check that the versions of the "
+        "native libraries (driver, CUDA, extensions) fit each other."
+    ),
+    FailureKind.OUT_OF_MEMORY: (
+        "Use less memory on each worker (batch, data loader workers, prefetching), run fewer workers on a machine, or "
+        "raise the memory limit of the container or cgroup."
+    ),
+    FailureKind.KILLED: (
+        "Find out who sent the signal: the scheduler (preemption, a limit of time or memory), the kernel, or a person; "
+        "their logs say more."
+    ),
+    FailureKind.EXIT: (
+        "The program left with this exit code and without an exception: search it, and its log file, for what ends it "
+        "that way."
+    ),
+    FailureKind.HANG: (
+        "Compare the stacks of the ranks: the one that stands elsewhere is what the others wait for. If a step only "
+        "takes long, raise --hang-timeout or send heartbeats more often."
+    ),
+    FailureKind.TIMEOUT: (
+        "A section took longer than it had allowed itself: raise that timer's limit, or find out what was slow in it."
+    ),
+}
+
+
+def advice(kind: FailureKind | str, exception: str = "", where: str = "") -> str:
+    """What to do about a failure of this kind, in one or two sentences; "" for a kind that nobody knows.
+
+    `exception` is the name of the exception's class, with or without its module; `where` the line of the user's code.
+    """
+    try:
+        known = FailureKind(kind)
+    except ValueError:
+        return ""
+    named = _BY_EXCEPTION.get(exception.rpartition(".")[2]) if known is FailureKind.EXCEPTION else None
+    return named or _BY_KIND[known].format(place=where or "the innermost frame of your own code")

@@ -1,0 +1,66 @@
+"""Exceptions that nobody caught, on their way from the interpreter's hooks to the error file."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from holdfast.errors.child_failed import ChildFailedError
+from holdfast.errors.description import describe
+from holdfast.errors.error_file import PATH_VARIABLE
+from holdfast.errors.handler import ErrorHandler, get_error_handler
+from holdfast.errors.text import clipped
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+EARLIER_MAX_CHARS = 16_000
+"""How much of a thread's traceback stays when the main thread fails later."""
+
+THREAD_KEY = "thread"
+"""In the error file's `extraInfo`: the thread that ended with the exception. The process may have gone on without it,
+and what ended the process in the end may be something else."""
+
+
+def record_uncaught(exc: BaseException, thread: str, written: dict[str, Any]) -> None:
+    """Write `exc` to this process's error file: of the `thread` of this name, or of the main thread if that is empty.
+
+    A file that somebody else wrote, `record` for one, is left alone. The first thread to fail is kept until the main
+    thread fails; its traceback is then at the end of the other. What this process has written so far is remembered
+    in `written`, the caller's, since this module is one that the program may make us forget.
+    """
+    path = os.environ.get(PATH_VARIABLE)
+    if not path or (thread and "earlier" in written) or _identity(path) != written.get("identity"):
+        return
+    handler = get_error_handler()
+    if type(handler) is not ErrorHandler:
+        handler.record_exception(exc)
+    elif isinstance(exc, ChildFailedError) and exc.get_first_failure()[1].has_error_file():
+        _, failure = exc.get_first_failure()
+        handler.dump_error_file(failure.error_file, failure.exitcode)
+    else:
+        data = describe(exc, time.time_ns())
+        _add_threads(data["message"]["extraInfo"], thread, written)
+        handler._write_error_file(path, json.dumps(data))  # noqa: SLF001 - it says where a write failed
+    written["identity"] = _identity(path)
+
+
+def _add_threads(info: dict[str, Any], thread: str, written: dict[str, Any]) -> None:
+    if thread:
+        info[THREAD_KEY] = thread
+        info["py_callstack"] = written["earlier"] = f"Exception in thread {thread}:\n{info['py_callstack']}"
+    elif "earlier" in written:
+        # Marked, so that nobody takes the last frame of this for that of the exception.
+        earlier = clipped(written["earlier"].rstrip(), EARLIER_MAX_CHARS).replace("\n", "\n> ")
+        info["py_callstack"] = f"{info['py_callstack'].rstrip()}\n\nBefore that, a thread had ended:\n> {earlier}\n"
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Which file is at `path`; None if there is none, or nothing in it."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return (status.st_ino, status.st_mtime_ns) if status.st_size else None

@@ -1,0 +1,88 @@
+"""Where the runs of this user are found: one symbolic link for each, in a directory of their own.
+
+``${XDG_STATE_HOME:-~/.local/state}/holdfast/runs/<time>_<process id>_<host>`` points to a run's directory. Names sort
+by time. Homes are shared between machines, so a link belongs to the host in its name: a machine takes away its own
+links only, since others' may point to what is not visible from here.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+
+RUNS_MAX = 1000
+"""How many of its runs a machine remembers; the oldest are forgotten first."""
+
+_PRIVATE = 0o700
+
+
+def index_directory() -> str:
+    """The directory of the links; "" where there is no home to keep it in."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    # A relative path is to be ignored, says the convention.
+    base = state if os.path.isabs(state) else os.path.expanduser("~/.local/state")
+    return os.path.join(base, "holdfast", "runs") if os.path.isabs(base) else ""
+
+
+def register(run_dir: str | None) -> None:
+    """Remember a run's directory. Never raises: a run that is not listed is still a run."""
+    index = index_directory()
+    if not run_dir or not index:
+        return
+    try:
+        _make_private(index)
+        now_ns = time.time_ns()
+        began = time.strftime("%Y-%m-%dT%H-%M-%S", time.gmtime(now_ns // 1_000_000_000))
+        name = f"{began}.{now_ns % 1_000_000_000:09}Z_{os.getpid()}{_host()}"
+        os.symlink(os.path.abspath(run_dir), os.path.join(index, name))
+        for old in _own_names(index)[:-RUNS_MAX]:
+            _forget(index, old)
+    except OSError:
+        pass
+
+
+def known_runs() -> list[str]:
+    """The directories of the runs that are known here and still there, the newest first."""
+    index = index_directory()
+    try:
+        names = sorted(os.listdir(index), reverse=True) if index else []
+    except OSError:
+        return []
+    found: dict[str, None] = {}
+    for name in names:
+        path = os.path.join(index, name)
+        try:
+            target = os.readlink(path)
+        except OSError:
+            continue
+        if os.path.isdir(target):
+            found.setdefault(target)
+        elif name.endswith(_host()) and not os.path.lexists(target):
+            _forget(index, name)
+    return list(found)
+
+
+def _host() -> str:
+    return f"_{os.uname().nodename}"
+
+
+def _own_names(index: str) -> list[str]:
+    return sorted(name for name in os.listdir(index) if name.endswith(_host()))
+
+
+def _make_private(index: str) -> None:
+    if os.path.isdir(index):
+        return
+    parent = os.path.dirname(index)
+    os.makedirs(os.path.dirname(parent), exist_ok=True)
+    for directory in (parent, index):
+        try:
+            os.mkdir(directory, _PRIVATE)
+        except FileExistsError:
+            continue
+
+
+def _forget(index: str, name: str) -> None:
+    with suppress(OSError):  # another process was faster
+        os.unlink(os.path.join(index, name))

@@ -1,0 +1,184 @@
+"""Whether a job that failed is started again, and when: pure, and the same for one node and for many.
+
+- What cannot go away by itself is not tried again: a syntax error, a module that is not there, arguments that the
+  program refuses, and an exception that came twice at the same line within seconds.
+- The budget is `max_restarts`. With a window, workers that ran that long before one failed have all of it again.
+- After the second fault in a row that a machine or a network may be to blame for, there is a pause, and it doubles.
+- A node that was the cause again and again is left out, as long as the others suffice.
+
+With the policy ``always`` there is only the budget, as under torchrun.
+"""
+
+from __future__ import annotations
+
+from holdfast.errors.diagnosis import is_usage_error
+from holdfast.errors.kind import INFRASTRUCTURE, FailureKind
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from holdfast.errors import ProcessFailure
+
+AUTO, ALWAYS = "auto", "always"
+
+FAST_S = 10.0
+"""A worker that fails within this time fails at once: at the same line twice, it will do so again."""
+
+STEADY_S = 60.0
+"""Workers that ran this long were well: what came before is forgotten."""
+
+PAUSE_MIN_S = 0.5
+"""The first pause, after the second fault in a row."""
+
+PAUSE_MAX_S = 30.0
+"""The longest."""
+
+NODE_FAULTS_MAX = 3
+"""A node that was the cause this often in a row is left out while others suffice."""
+
+NEVER_GOES_AWAY = {
+    "SyntaxError": "a syntax error does not go away by itself",
+    "IndentationError": "a syntax error does not go away by itself",
+    "TabError": "a syntax error does not go away by itself",
+    "ModuleNotFoundError": "a module that is missing will be missing again",
+}
+
+MAY_GO_AWAY = frozenset(
+    {
+        *(
+            "OSError",
+            "TimeoutError",
+            "ConnectionError",
+            "ConnectionRefusedError",
+            "BlockingIOError",
+            "InterruptedError",
+        ),
+        *("HTTPError", "URLError", "SSLError", "gaierror", "OutOfMemoryError", "AcceleratorError", "KeyboardInterrupt"),
+    }
+)
+"""Exceptions that tell of the world outside the program: that they came twice at one line proves nothing."""
+
+
+def hopeless(failure: ProcessFailure) -> str:
+    """Why no restart can help after this failure; "" if one may."""
+    name = failure.exception.rpartition(".")[2]
+    if name in NEVER_GOES_AWAY:
+        return NEVER_GOES_AWAY[name]
+    if failure.kind is FailureKind.EXIT and is_usage_error(failure.exitcode, failure.stderr):
+        return "the program refused its arguments, and will refuse them again"
+    return ""
+
+
+def place(kind: FailureKind, exception: str, where: str, ran_s: float) -> str:
+    """What names a failure so that it can be recognised: for an exception within seconds, its class and its line."""
+    name = exception.rpartition(".")[2]
+    is_known = kind is FailureKind.EXCEPTION and where and name not in MAY_GO_AWAY
+    return f"{name} at {where}" if is_known and ran_s < FAST_S else ""
+
+
+class Fault:
+    """What there is to know of a failure, or of nothing: `node` is where it was."""
+
+    __slots__ = ("hopeless", "kind", "node", "place", "ran_s")
+
+    def __init__(self, kind: FailureKind, ran_s: float, place: str = "", hopeless: str = "", node: str = "") -> None:
+        self.kind = kind
+        self.ran_s = ran_s
+        self.place = place
+        self.hopeless = hopeless
+        self.node = node
+
+
+class Past:
+    """What is remembered of the failures so far.
+
+    Attributes:
+        spent: restarts that the budget has paid for.
+        faults: faults in a row that a machine or a network may be to blame for.
+        place: where the last failure was, if it came within seconds.
+        node: the node that caused the last failures, and `blames` of them in a row.
+        left_out: the nodes that are left out while others suffice.
+    """
+
+    __slots__ = ("blames", "faults", "left_out", "node", "place", "spent")
+
+    def __init__(
+        self,
+        spent: int = 0,
+        faults: int = 0,
+        place: str = "",
+        node: str = "",
+        blames: int = 0,
+        left_out: Collection[str] = (),
+    ) -> None:
+        self.spent = spent
+        self.faults = faults
+        self.place = place
+        self.node = node
+        self.blames = blames
+        self.left_out = tuple(left_out)
+
+    def __repr__(self) -> str:
+        return f"Past({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Past) and repr(self) == repr(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Limits:
+    """What the user has set: the restarts, the window in seconds (0 for none), the policy."""
+
+    __slots__ = ("max_restarts", "policy", "window_s")
+
+    def __init__(self, max_restarts: int, window_s: float = 0.0, policy: str = AUTO) -> None:
+        self.max_restarts = max_restarts
+        self.window_s = window_s
+        self.policy = policy
+
+
+class Ruling:
+    """What follows from a failure: whether there is a restart, after which pause, why not, and what to remember.
+
+    `is_early` if it is over although the budget has restarts left.
+    """
+
+    __slots__ = ("is_early", "past", "pause_s", "reason", "restarts")
+
+    def __init__(self, past: Past, reason: str = "", pause_s: float = 0.0, *, is_early: bool = False) -> None:
+        self.past = past
+        self.reason = reason
+        self.pause_s = pause_s
+        self.is_early = is_early
+        self.restarts = not reason
+
+
+def rule(past: Past, fault: Fault, limits: Limits) -> Ruling:
+    """What follows from `fault`, after all that came before it. Without a restart, the reason says why."""
+    is_auto = limits.policy == AUTO
+    refills = 0 < limits.window_s <= fault.ran_s
+    spent = 0 if refills else past.spent
+    if spent >= limits.max_restarts:
+        return Ruling(past, f"restarts: {spent} of {limits.max_restarts}")
+    if is_auto and fault.hopeless:
+        return Ruling(past, f"not restarted: {fault.hopeless}", is_early=True)
+    if is_auto and fault.place and fault.place == past.place:
+        reason = f"not restarted: {fault.place} twice within seconds; --restart-policy {ALWAYS} would go on"
+        return Ruling(past, reason, is_early=True)
+    steady = fault.ran_s >= STEADY_S
+    faults = 0
+    if is_auto and fault.kind in INFRASTRUCTURE:
+        faults = 1 if steady else past.faults + 1
+    blames = past.blames + 1 if fault.node == past.node and not steady else 1
+    left_out = past.left_out
+    if is_auto and fault.node and blames >= NODE_FAULTS_MAX and fault.node not in left_out:
+        left_out = (*left_out, fault.node)
+    remembered = Past(spent + 1, faults, fault.place, fault.node, blames, left_out)
+    return Ruling(remembered, pause_s=_pause_s(faults))
+
+
+def _pause_s(faults: int) -> float:
+    """The first fault costs no time: machines fail once and are well again."""
+    return 0.0 if faults < 2 else min(PAUSE_MIN_S * 2.0 ** (faults - 2), PAUSE_MAX_S)  # noqa: PLR2004 - the second

@@ -1,0 +1,50 @@
+"""A run as JSON, for other programs."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+
+from holdfast.errors.advice import advice
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from holdfast.report.records import Activity, Node, Run
+
+FORMAT = 1
+"""Raised when a field changes its meaning or is taken away; new fields do not raise it."""
+
+
+def report_json(run: Run) -> str:
+    """All that is known of a run. Only ASCII, so that nothing in it plays tricks with a terminal."""
+    verdict = None
+    if run.verdict is not None:
+        cause = run.verdict.cause
+        verdict = {**_plain(run.verdict), "advice": advice(cause.kind, cause.exception, cause.where)}
+    report = {
+        "format": FORMAT,
+        "run_id": run.run_id,
+        "outcome": run.outcome,
+        "reason": run.reason,
+        "verdict": verdict,
+        "time_s": _times(run.time_s()),
+        "nodes": [_node(node) for node in run.nodes],
+        "notes": run.notes,
+    }
+    return json.dumps(report, indent=2)
+
+
+def _node(node: Node) -> dict[str, Any]:
+    return {**_plain(node), "time_s": _times(node.time_s())}
+
+
+def _plain(record: msgspec.Struct) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(record)
+    return plain
+
+
+def _times(spent: dict[Activity, float]) -> dict[str, float]:
+    return {activity.name.lower(): round(seconds, 6) for activity, seconds in spent.items()}

@@ -1,0 +1,170 @@
+"""The lines of an event log, as far as they can be understood. Whoever wrote them, reading them never fails."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.errors.text import clipped
+from holdfast.errors.tree import InputError
+
+EVENT_LOG = "events.jsonl"
+
+LINE_MAX_BYTES = 4_000_000
+"""A longer line is none of ours."""
+
+TEXT_MAX_CHARS = 20_000
+"""How much of a text is kept: its head and its tail."""
+
+LIST_MAX_ITEMS = 100_000
+"""How much of a list, such as that of the ranks, is kept."""
+
+NUMBER_MAX = 1e15
+"""Larger numbers, of any sign, are nonsense, and some are too large to be a float."""
+
+PEEK_MAX_LINES = 20
+"""How many lines are read for the run id, which every event of a run has."""
+
+OURS = frozenset(
+    {
+        *("holdfast.run.started", "holdfast.run.ended", "holdfast.attempt.started", "holdfast.attempt.ended"),
+        *("holdfast.failure", "holdfast.verdict", "holdfast.stacks"),
+    }
+)
+TORCH_PREFIX = "torchelastic.worker.status."
+
+
+class Facts:
+    """Values by name that may be missing or of any type: asked for one, it has one of the type that is expected."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Any) -> None:
+        self._values = values if isinstance(values, dict) else {}
+
+    def text(self, name: str) -> str:
+        value = self._values.get(name)
+        return clipped(value, TEXT_MAX_CHARS) if isinstance(value, str) else ""
+
+    def number(self, name: str, default: float = 0.0) -> float:
+        value = self.number_or_none(name)
+        return default if value is None else value
+
+    def number_or_none(self, name: str) -> float | None:
+        value = self._values.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return float(value) if abs(value) < NUMBER_MAX and math.isfinite(value) else None
+
+    def integer(self, name: str, default: int = 0) -> int:
+        value = self.number_or_none(name)
+        return default if value is None else int(value)
+
+    def integer_or_none(self, name: str) -> int | None:
+        value = self.number_or_none(name)
+        return None if value is None else int(value)
+
+    def integers(self, name: str) -> list[int]:
+        return [int(each) for each in self._list(name) if type(each) is int and abs(each) < NUMBER_MAX]
+
+    def texts(self, name: str) -> list[str]:
+        return [clipped(each, TEXT_MAX_CHARS) for each in self._list(name) if isinstance(each, str)]
+
+    def facts(self, name: str) -> Facts:
+        """An object in it, or one that is written as a JSON string."""
+        value = self._values.get(name)
+        return Facts(_parsed(value) if isinstance(value, str) else value)
+
+    def _list(self, name: str) -> list[Any]:
+        value = self._values.get(name)
+        return value[:LIST_MAX_ITEMS] if isinstance(value, list) else []
+
+    def __bool__(self) -> bool:
+        return bool(self._values)
+
+
+class Entry(Struct):
+    """One event: `details` of ours, `metadata` of all."""
+
+    name: str
+    source: str
+    timestamp: float
+    metadata: Facts
+    details: Facts
+
+    @property
+    def monotonic(self) -> float | None:
+        return self.metadata.number_or_none("monotonic")
+
+
+class Log(Struct):
+    """The entries of a log, and how many lines nobody could understand."""
+
+    entries: list[Entry]
+    skipped_lines: int = 0
+
+
+def parse_line(line: bytes) -> Entry | None:
+    """The event of a line, or None if it is none that anybody here knows."""
+    fields = _parsed(line)
+    if not isinstance(fields, dict):
+        return None
+    facts = Facts(fields)
+    name = facts.text("name")
+    if not name or (name.startswith("holdfast.") and name not in OURS):
+        return None
+    metadata = facts.facts("metadata")
+    return Entry(name, facts.text("source"), facts.number("timestamp"), metadata, metadata.facts("details"))
+
+
+def read_log(directory: str) -> Log:
+    """The event log in a run's directory.
+
+    Raises:
+        InputError: there is none, or it cannot be read.
+    """
+    path = os.path.join(directory, EVENT_LOG)
+    log = Log([])
+    try:
+        if not os.path.isfile(path):
+            raise FileNotFoundError(path)
+        with open(path, "rb") as file:
+            while line := file.readline(LINE_MAX_BYTES):
+                _take(log, line)
+                while line and not line.endswith(b"\n"):
+                    line = file.readline(LINE_MAX_BYTES)  # the rest of one that is too long
+    except OSError as error:
+        raise InputError(f"{path!r} cannot be read: {error.strerror or 'it is not there'}") from error
+    return log
+
+
+def run_id_of(directory: str) -> str:
+    """The run id that the first events of a log name; "" if they do not, or there is no log."""
+    try:
+        with open(os.path.join(directory, EVENT_LOG), "rb") as file:
+            for _ in range(PEEK_MAX_LINES):
+                entry = parse_line(file.readline(LINE_MAX_BYTES))
+                if entry is not None and (run_id := entry.metadata.text("run_id")):
+                    return run_id
+    except OSError:
+        pass
+    return ""
+
+
+def _take(log: Log, line: bytes) -> None:
+    entry = parse_line(line)
+    if entry is not None:
+        log.entries.append(entry)
+    elif line.strip():
+        log.skipped_lines += 1
+
+
+def _parsed(text: str | bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,38 @@
+"""Whether an agent that has recorded no end still runs."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from holdfast.report.timeline import Presence
+
+SLACK_S = 10.0
+"""By how much a process may seem to be younger than its first event: the clock was set meanwhile."""
+
+
+def presence_of(host: str, pid: int, began_at: float) -> Presence:
+    """What this machine knows of an agent: nothing, if it is another's.
+
+    A process that began after the agent's first event is another one, with a process id that was used again.
+    """
+    if pid <= 0 or host != os.uname().nodename:
+        return Presence()
+    age_s = _age_s(pid)
+    if age_s is None or time.time() - age_s > began_at + SLACK_S:
+        return Presence(is_alive=False)
+    return Presence(is_alive=True, monotonic=time.monotonic())
+
+
+def _age_s(pid: int) -> float | None:
+    """How long a process has been there; None if it is not, or is a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name may hold anything, parentheses too.
+            state, *numbers = file.read().rpartition(b")")[2].split()
+    except (OSError, ValueError):
+        return None
+    if state in (b"Z", b"X"):
+        return None
+    began_ticks = int(numbers[18])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - began_ticks / os.sysconf("SC_CLK_TCK")

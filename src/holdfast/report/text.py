@@ -1,0 +1,249 @@
+"""A run as text for a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from holdfast.errors.advice import advice
+from holdfast.errors.text import visible
+from holdfast.report.records import Activity, Outcome
+from holdfast.report.strip import columns
+from holdfast.report.units import (
+    command,
+    counted,
+    decided,
+    duration,
+    last_lines,
+    moment,
+    one_line,
+    outcome,
+    share,
+    what,
+    who,
+    why,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from holdfast.report.records import Attempt, Node, Round, Run
+
+WIDTH_MIN_CHARS = 60
+WIDTH_MAX_CHARS = 140
+
+ATTEMPTS_HEAD = 5
+ATTEMPTS_TAIL = 15
+"""How many of the first and of the last attempts are listed; those between are counted."""
+
+WHY_MIN_CHARS = 56
+"""How much room a reason has in the table of attempts, however narrow the terminal."""
+
+NODES_MAX = 32
+"""How many nodes have lines of their own."""
+
+MESSAGE_MAX_LINES = 15
+MESSAGE_MAX_CHARS = 3000
+
+BAR_CHARS = 30
+
+LETTERS = {
+    Activity.STARTING: ".",
+    Activity.WAITING: "w",
+    Activity.RESTARTING: "r",
+    Activity.TRAINING: "=",
+    Activity.LOST: "x",
+}
+"""What a column of a time line stands for."""
+
+_RESET, _BOLD, _DIM, _RED, _GREEN, _YELLOW = "\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m"
+_COLOURS = {Outcome.SUCCEEDED: _GREEN, Outcome.FAILED: _RED, Outcome.LOST: _RED}
+_ACTIVITY_COLOURS = {Activity.TRAINING: _GREEN, Activity.LOST: _RED, Activity.RESTARTING: _YELLOW}
+
+
+def report_text(run: Run, width: int = 100, *, colours: bool = False) -> str:
+    """The report in lines of at most `width` characters, but for names and messages that are longer."""
+    return _Writer(min(max(width, WIDTH_MIN_CHARS), WIDTH_MAX_CHARS), colours).report(run)
+
+
+class _Writer:
+    def __init__(self, width: int, colours: bool) -> None:
+        self._width = width
+        self._colours = colours
+
+    def report(self, run: Run) -> str:
+        blocks = [self._header(run), self._verdict(run), self._attempts(run), self._time(run)]
+        if run.notes:
+            blocks.append([line for note in run.notes for line in textwrap.wrap(note, self._width)])
+        return "\n\n".join("\n".join(block) for block in blocks if block)
+
+    def _paint(self, text: str, colour: str) -> str:
+        return f"{colour}{text}{_RESET}" if self._colours and colour else text
+
+    def _title(self, text: str) -> str:
+        return self._paint(text, _BOLD)
+
+    def _header(self, run: Run) -> list[str]:
+        first = run.nodes[0]
+        last = run.rounds[-1] if run.rounds else None
+        workers = max((attempt.world_size for attempt in last.attempts.values()), default=0) if last else 0
+        facts = {
+            "command": command(first.command),
+            "started": moment(first.started_at),
+            "length": self._length(run),
+            "outcome": self._paint(outcome(run), _COLOURS.get(run.outcome, "")),
+            "nodes": self._nodes(run, workers),
+            "restarts": f"{first.restarts}" + (f" of {first.max_restarts}" if first.version else ""),
+            "directory": visible(first.directory) + (f" and {len(run.nodes) - 1} more" if len(run.nodes) > 1 else ""),
+        }
+        return [self._title(f"Run {one_line(run.run_id) or '(without an id)'}"), *self._facts(facts.items())]
+
+    @staticmethod
+    def _length(run: Run) -> str:
+        length_s = max(node.length_s for node in run.nodes)
+        if run.outcome in (Outcome.LOST, Outcome.UNKNOWN):
+            return f"at least {duration(length_s)}"
+        return duration(length_s) + (" so far" if run.outcome is Outcome.RUNNING else "")
+
+    @staticmethod
+    def _nodes(run: Run, workers: int) -> str:
+        # A directory tells of one node, and says how many there were.
+        nodes = max([len(run.nodes), *(attempt.nodes for attempt in _last_attempts(run))])
+        told = f" (told by {len(run.nodes)} of them)" if nodes != len(run.nodes) else ""
+        return f"{nodes}{told}" + (f", {counted(workers, 'worker')}" if workers else "")
+
+    @staticmethod
+    def _facts(facts: Iterable[tuple[str, str]]) -> list[str]:
+        return [f"  {name:10}  {value}" for name, value in facts if value]
+
+    def _verdict(self, run: Run) -> list[str]:
+        if run.verdict is None:
+            return []
+        verdict, cause = run.verdict, run.verdict.cause
+        is_final = run.outcome is Outcome.FAILED
+        to_do = advice(cause.kind, cause.exception, cause.where)
+        lines = [
+            self._title("Why it failed" if is_final else "The last failure"),
+            f"  {self._paint(f'{who(cause)}: {what(cause)}', _RED if is_final else _YELLOW)}",
+            *self._facts(
+                {
+                    "where": one_line(cause.where),
+                    "log file": visible(cause.log_file),
+                    "memory": f"{cause.max_rss_kib / 1024:,.0f} MiB at its peak" if cause.max_rss_kib else "",
+                    "ran": duration(cause.ran_s) if cause.ran_s else "",
+                    "victims": f"{counted(verdict.victims, 'other worker')} only lost a peer"
+                    if verdict.victims
+                    else "",
+                    "decision": decided(verdict),
+                }.items()
+            ),
+        ]
+        message = last_lines(cause.message, MESSAGE_MAX_LINES, MESSAGE_MAX_CHARS)
+        if message:
+            lines += [f"  {self._paint('|', _DIM)} {line}".rstrip() for line in message]
+        for stacks in (stacks for attempt in _attempts_of(run) for stacks in attempt.stacks):
+            lines += self._facts([("stacks", visible(stacks.file) + _outliers(stacks.outliers))])
+        if to_do:
+            lines += textwrap.wrap(to_do, self._width, initial_indent="  What to do: ", subsequent_indent="  ")
+        return lines
+
+    def _attempts(self, run: Run) -> list[str]:
+        if not run.rounds:
+            return ["No attempt is recorded: no workers ran."]
+        rows = [_row(each) for each in run.rounds]
+        left_out = len(rows) - ATTEMPTS_HEAD - ATTEMPTS_TAIL
+        head, tail = rows, rows[:0]
+        if left_out > 0:
+            head, tail = rows[:ATTEMPTS_HEAD], rows[-ATTEMPTS_TAIL:]
+        name = "gen" if run.rounds[-1].key[0] == "generation" else "no"
+        titles = [name, "restart", "nodes", "workers", "waited", "ran", "outcome", "why"]
+        table = _table(titles, [*head, *tail], self._width)
+        if tail:
+            table.insert(1 + ATTEMPTS_HEAD, f"... {left_out:,} attempts left out (--json has all) ...")
+        return [self._title("Attempts"), *(f"  {line}" for line in table)]
+
+    def _time(self, run: Run) -> list[str]:
+        spent = run.time_s()
+        whole_s = sum(spent.values())
+        if not spent:
+            return []
+        several = len(run.nodes) > 1
+        lines = [self._title("Time, of all nodes together" if several else "Time")]
+        for activity, seconds in spent.items():
+            bar = "#" * round(BAR_CHARS * seconds / whole_s) if whole_s else ""
+            painted = self._paint(f"{bar:{BAR_CHARS}}", _ACTIVITY_COLOURS.get(activity, ""))
+            lines.append(f"  {activity:19}  {duration(seconds):>12}  {share(seconds, whole_s):>5}  {painted}".rstrip())
+        return [*lines, "", *self._strips(run)]
+
+    def _strips(self, run: Run) -> list[str]:
+        """The time lines of nodes below each other, aligned by the attempts they share."""
+        offsets = run.offsets_s()
+        end_s = max(node.length_s + offset for node, offset in zip(run.nodes, offsets, strict=True))
+        shown = run.nodes[:NODES_MAX]
+        names = [_node_name(node) for node in shown]
+        name_chars = max(map(len, names))
+        count = max(self._width - name_chars - 4, 20)
+        lines = []
+        for name, node, offset in zip(names, shown, offsets, strict=False):
+            cut = columns(node.spans, -offset, end_s - offset, count)
+            strip = "".join(self._letter(activity) for activity in cut)
+            lines.append(f"  {name:{name_chars}}  {strip}".rstrip())
+        if len(run.nodes) > NODES_MAX:
+            lines.append(f"  and {len(run.nodes) - NODES_MAX} more nodes (--json has all)")
+        legend = "  ".join(f"{letter} {activity}" for activity, letter in LETTERS.items())
+        return [*lines, f"  {'':{name_chars}}  {self._paint(legend, _DIM)}"]
+
+    def _letter(self, activity: Activity | None) -> str:
+        return " " if activity is None else self._paint(LETTERS[activity], _ACTIVITY_COLOURS.get(activity, ""))
+
+
+def _outliers(ranks: Sequence[int]) -> str:
+    return f" ({'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks[:8]))} stood out)" if ranks else ""
+
+
+def _attempts_of(run: Run) -> Iterable[Attempt]:
+    """The attempts that the run's verdict is about."""
+    for each in run.rounds:
+        if each.verdict is run.verdict:
+            yield from each.attempts.values()
+
+
+def _last_attempts(run: Run) -> Iterable[Attempt]:
+    return run.rounds[-1].attempts.values() if run.rounds else ()
+
+
+def _row(each: Round) -> list[str]:
+    attempts = list(each.attempts.values())
+    ran_s = [a.end_s - a.begin_s for a in attempts if a.begin_s is not None and a.end_s is not None]
+    return [
+        str(each.key[1]),
+        str(attempts[0].restart),
+        str(max(attempt.nodes for attempt in attempts) or len(attempts)),
+        str(max(attempt.world_size for attempt in attempts) or ""),
+        duration(max(attempt.waited_s for attempt in attempts)) if ran_s else "",
+        duration(max(ran_s)) if ran_s else "",
+        str(each.outcome),
+        why(each),
+    ]
+
+
+def _node_name(node: Node) -> str:
+    rank = "" if node.group_rank is None else f"{node.group_rank} "
+    return f"node {rank}{one_line(node.host, 24)}".rstrip()
+
+
+def _table(titles: list[str], rows: list[list[str]], width: int) -> list[str]:
+    """Columns as wide as what is in them; the last one has what is left of `width`."""
+    cells = [titles, *rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(titles) - 1)]
+    left = max(width - 2 - sum(widths) - 2 * len(widths), WHY_MIN_CHARS)
+    lines = []
+    for row in cells:
+        start = "  ".join(_cell(*cell) for cell in zip(row, titles, widths, strict=False))
+        last = row[-1] if len(row[-1]) <= left else f"{row[-1][: left - 3]}..."
+        lines.append(f"{start}  {last}".rstrip())
+    return lines
+
+
+def _cell(text: str, title: str, width: int) -> str:
+    return f"{text:{width}}" if title == "outcome" else f"{text:>{width}}"

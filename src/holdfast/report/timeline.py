@@ -1,0 +1,306 @@
+"""From the events of a node to its part of a run: attempts, failures, verdicts, and what the time went into. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from holdfast.errors.kind import FailureKind, cause_of
+from holdfast.report.entries import TORCH_PREFIX
+from holdfast.report.records import Activity, Attempt, Failure, Node, Outcome, Span, Stacks, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.report.entries import Entry, Facts, Log
+
+_ENDS = {each.value: each for each in (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.INTERRUPTED, Outcome.CLOSED)}
+_ATTEMPT_ENDS = {each.value: each for each in (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.STOPPED)}
+_OPEN = (Outcome.RUNNING, Outcome.LOST, Outcome.UNKNOWN)
+
+
+class Presence(Struct):
+    """What is known of an agent's process: whether it lives, if anybody can tell, and its clock if it does."""
+
+    is_alive: bool | None = None
+    monotonic: float | None = None
+
+
+def node_of(log: Log, directory: str, presence: Presence | None = None) -> Node:
+    """A node's part of the run that `log` tells of; `presence` matters only if no end is recorded."""
+    node = Node(directory=directory, skipped_lines=log.skipped_lines)
+    seen = Presence() if presence is None else presence
+    ours = [entry for entry in log.entries if entry.name.startswith("holdfast.")]
+    for entry in log.entries:
+        _identify(node, entry.metadata)
+    if ours:
+        _tell(node, ours, log, seen)
+    else:
+        _tell_as_torch(node, log.entries)
+    return node
+
+
+def agent_of(log: Log) -> tuple[str, int, float]:
+    """The host, the process id and the beginning (Unix seconds) of the agent that wrote a log; 0 if it did not say."""
+    for entry in log.entries:
+        if entry.name == "holdfast.run.started":
+            return entry.metadata.text("hostname"), entry.details.integer("pid"), entry.timestamp
+    return "", 0, 0.0
+
+
+def verdict_of(attempt: Attempt) -> Verdict | None:
+    """The verdict on an attempt: the recorded one, or what its failures say."""
+    if attempt.verdict is not None or not attempt.failures:
+        return attempt.verdict
+    in_order = sorted(attempt.failures, key=lambda failure: (failure.timestamp, failure.rank))
+    cause = in_order[cause_of(_kind(failure) for failure in in_order)]
+    victims = sum(failure is not cause and _kind(failure) is FailureKind.COMMUNICATION for failure in in_order)
+    return Verdict(cause=cause, victims=victims)
+
+
+def _kind(failure: Failure) -> FailureKind:
+    try:
+        return FailureKind(failure.kind)
+    except ValueError:
+        return FailureKind.EXIT
+
+
+def _identify(node: Node, metadata: Facts) -> None:
+    node.run_id = node.run_id or metadata.text("run_id")
+    node.host = node.host or metadata.text("hostname")
+    rank = metadata.integer_or_none("group_rank")
+    node.group_rank = node.group_rank if rank is None else rank
+
+
+def _tell(node: Node, ours: list[Entry], log: Log, presence: Presence) -> None:
+    clock = [entry.monotonic for entry in log.entries if entry.monotonic is not None]
+    zero = min((moment for entry in ours for moment in _beginnings(entry)), default=0.0)
+    last = max(clock, default=zero)
+    node.started_at = next((entry.timestamp for entry in ours if entry.timestamp), 0.0)
+    end: Entry | None = None
+    for entry in ours:
+        if entry.name == "holdfast.run.started":
+            _start_run(node, entry.details)
+        elif entry.name == "holdfast.run.ended":
+            end = entry
+        else:
+            _tell_of_attempt(node, entry, zero)
+    if end is not None:
+        node.outcome = _ENDS.get(end.details.text("outcome"), Outcome.UNKNOWN)
+        node.reason = end.details.text("reason")
+        node.restarts = end.details.integer("restarts", node.restarts)
+        last = last if end.monotonic is None else end.monotonic
+    elif presence.is_alive:
+        node.outcome = Outcome.RUNNING
+        last = max(last, presence.monotonic or last)
+    else:
+        node.outcome = Outcome.UNKNOWN if presence.is_alive is None else Outcome.LOST
+    node.length_s = max(last - zero, 0.0)
+    _close_attempts(node)
+    node.spans = list(_spans(node)) if clock else []
+
+
+def _beginnings(entry: Entry) -> Iterator[float]:
+    """The earliest moment that an event tells of."""
+    if entry.monotonic is None:
+        return
+    yield entry.monotonic
+    if entry.name == "holdfast.attempt.started":
+        yield entry.monotonic - max(entry.details.number("waited_s"), 0) - max(entry.details.number("started_s"), 0)
+
+
+def _start_run(node: Node, details: Facts) -> None:
+    node.version = details.text("version")
+    node.pid = details.integer("pid")
+    node.command = details.texts("command")
+    node.role = details.text("role")
+    node.backend = details.text("backend")
+    node.nproc = details.integer("nproc")
+    node.min_nodes = details.integer("min_nodes")
+    node.max_nodes = details.integer("max_nodes")
+    node.max_restarts = details.integer("max_restarts")
+
+
+def _tell_of_attempt(node: Node, entry: Entry, zero: float) -> None:
+    details = entry.details
+    attempt = _attempt(node, details.integer("attempt", node.attempts[-1].number if node.attempts else 1))
+    at_s = None if entry.monotonic is None else entry.monotonic - zero
+    if entry.name == "holdfast.attempt.started":
+        attempt.restart = details.integer("restart")
+        attempt.generation = details.integer_or_none("generation")
+        attempt.node = details.integer_or_none("node")
+        attempt.nodes = details.integer("nodes")
+        attempt.world_size = details.integer("world_size")
+        attempt.ranks = details.integers("ranks")
+        attempt.pids = details.integers("pids")
+        attempt.waited_s = max(details.number("waited_s"), 0.0)
+        attempt.started_s = max(details.number("started_s"), 0.0)
+        attempt.begin_s = at_s
+        node.restarts = max(node.restarts, attempt.restart)
+        node.group_rank = node.group_rank if attempt.node is None else attempt.node
+    elif entry.name == "holdfast.attempt.ended":
+        attempt.outcome = _ATTEMPT_ENDS.get(details.text("outcome"), Outcome.UNKNOWN)
+        attempt.reason = details.text("reason")
+        attempt.end_s = _ended_s(attempt, at_s, details.number_or_none("ran_s"))
+    elif entry.name == "holdfast.failure":
+        attempt.failures.append(_failure(details))
+    elif entry.name == "holdfast.verdict":
+        attempt.verdict = Verdict(
+            cause=_failure(details.facts("cause")),
+            victims=details.integer("victims"),
+            decision=details.text("decision"),
+            reason=details.text("reason"),
+        )
+    else:
+        attempt.stacks.append(
+            Stacks(reason=details.text("reason"), file=details.text("file"), outliers=details.integers("outliers"))
+        )
+
+
+def _attempt(node: Node, number: int) -> Attempt:
+    for attempt in reversed(node.attempts):
+        if attempt.number == number:
+            return attempt
+    node.attempts.append(Attempt(number=number))
+    return node.attempts[-1]
+
+
+def _ended_s(attempt: Attempt, at_s: float | None, ran_s: float | None) -> float | None:
+    """When the workers were no more: their end may be told later, when all is tidied up."""
+    if attempt.begin_s is None or ran_s is None:
+        return at_s
+    ended_s = attempt.begin_s + max(ran_s, 0.0)
+    return ended_s if at_s is None else min(ended_s, at_s)
+
+
+def _failure(details: Facts) -> Failure:
+    return Failure(
+        rank=details.integer("rank", -1),
+        local_rank=details.integer("local_rank", -1),
+        host=details.text("host"),
+        pid=details.integer("pid"),
+        exit_code=details.integer_or_none("exit_code"),
+        kind=details.text("kind"),
+        message=details.text("message"),
+        where=details.text("where"),
+        exception=details.text("exception"),
+        log_file=details.text("log_file"),
+        max_rss_kib=details.integer("max_rss_kib"),
+        ran_s=details.number("ran_s"),
+        timestamp=details.number("timestamp"),
+    )
+
+
+def _close_attempts(node: Node) -> None:
+    """Attempts whose end is not recorded end with what is known: the next attempt, or the run."""
+    for place, attempt in enumerate(node.attempts):
+        is_last = place == len(node.attempts) - 1
+        if attempt.outcome is Outcome.UNKNOWN and attempt.end_s is None:
+            if is_last and node.outcome in _OPEN:
+                attempt.outcome = node.outcome
+            elif attempt.verdict is not None or attempt.failures:
+                attempt.outcome = Outcome.FAILED
+        if attempt.begin_s is not None and attempt.end_s is None:
+            attempt.end_s = node.length_s if is_last else _rendezvous_s(node.attempts[place + 1])
+
+
+def _rendezvous_s(attempt: Attempt) -> float | None:
+    return None if attempt.begin_s is None else attempt.begin_s - attempt.started_s - attempt.waited_s
+
+
+def _spans(node: Node) -> Iterator[Span]:
+    """What the node's time went into: without gaps, without overlaps, from its begin to its end."""
+    now, before = 0.0, Activity.STARTING
+    for attempt in node.attempts:
+        if attempt.begin_s is None:
+            continue
+        begin_s = min(max(attempt.begin_s, now), node.length_s)
+        end_s = min(max(begin_s if attempt.end_s is None else attempt.end_s, begin_s), node.length_s)
+        spawn_s = max(begin_s - attempt.started_s, now)
+        wait_s = max(spawn_s - attempt.waited_s, now)
+        yield from _span(before, now, wait_s)
+        yield from _span(Activity.WAITING, wait_s, spawn_s)
+        yield from _span(before, spawn_s, begin_s)
+        yield from _span(_spent(attempt, is_last=attempt is node.attempts[-1]), begin_s, end_s, attempt.number)
+        now, before = end_s, Activity.RESTARTING
+    if not node.attempts:
+        before = Activity.WAITING  # nothing but a rendezvous keeps workers from being started
+    elif not _was_to_go_on(node):
+        before = Activity.STARTING
+    yield from _span(before, now, node.length_s)
+
+
+def _span(activity: Activity, begin_s: float, end_s: float, attempt: int = 0) -> Iterator[Span]:
+    if end_s > begin_s or attempt:
+        yield Span(activity=activity, begin_s=begin_s, end_s=end_s, attempt=attempt)
+
+
+def _spent(attempt: Attempt, *, is_last: bool) -> Activity:
+    """Whether what the workers did in an attempt counts; after a failure elsewhere it does not, whatever they did."""
+    if attempt.outcome is Outcome.SUCCEEDED or attempt.outcome is Outcome.RUNNING:
+        return Activity.TRAINING
+    is_orderly = attempt.outcome is Outcome.STOPPED and attempt.verdict is None
+    may_go_on = attempt.outcome is Outcome.UNKNOWN and is_last
+    return Activity.TRAINING if is_orderly or may_go_on else Activity.LOST
+
+
+def _was_to_go_on(node: Node) -> bool:
+    """Whether the last attempt was to be followed by another, so that the time after it is that of a restart."""
+    if node.outcome in (Outcome.SUCCEEDED, Outcome.INTERRUPTED, Outcome.CLOSED):
+        return False
+    last = node.attempts[-1]
+    if last.verdict is not None:
+        return last.verdict.decision == "restart"
+    return last.outcome is Outcome.STOPPED or (last.outcome is Outcome.FAILED and node.outcome in _OPEN)
+
+
+def _tell_as_torch(node: Node, entries: list[Entry]) -> None:
+    """What the events that torch has tell: how the workers of each attempt ended, but not when they ran."""
+    known = [entry for entry in entries if entry.name.startswith(TORCH_PREFIX)]
+    stamps = [entry.timestamp for entry in known if entry.timestamp]
+    if stamps:
+        node.started_at = min(stamps)
+        node.length_s = max(stamps) - min(stamps)
+    for entry in known:
+        state = entry.metadata.text("state")
+        if entry.source == "WORKER":
+            _worker_ended(node, entry, state)
+        elif state in ("SUCCEEDED", "FAILED"):
+            node.outcome = Outcome(state.lower())
+            node.restarts = entry.metadata.integer("agent_restarts", node.restarts)
+        node.role = node.role or entry.metadata.text("role")
+        node.backend = node.backend or entry.metadata.text("rdzv_backend")
+
+
+def _worker_ended(node: Node, entry: Entry, state: str) -> None:
+    restarts = entry.metadata.integer("agent_restarts")
+    attempt = _attempt(node, restarts + 1)
+    attempt.restart = restarts
+    more = entry.metadata.facts("metadata")
+    rank = entry.metadata.integer("global_rank", -1)
+    attempt.ranks.append(rank)
+    attempt.nodes = more.integer("group_world_size", attempt.nodes)
+    attempt.world_size = max([*more.integers("role_world_size"), attempt.world_size])
+    if state == "FAILED":
+        attempt.outcome = Outcome.FAILED
+        attempt.failures.append(
+            Failure(
+                rank=rank,
+                local_rank=next(iter(more.integers("local_rank")), -1),
+                host=entry.metadata.text("hostname"),
+                pid=next(iter(more.integers("worker_pid")), 0),
+                exit_code=next(iter(more.integers("exit_code")), None),
+                message=_raw_error(entry.metadata),
+                timestamp=entry.timestamp,
+            )
+        )
+    elif state == "SUCCEEDED" and attempt.outcome is not Outcome.FAILED:
+        attempt.outcome = Outcome.SUCCEEDED
+
+
+def _raw_error(metadata: Facts) -> str:
+    """The text of an error, which torch writes as an error file's content."""
+    written = metadata.facts("raw_error").facts("message")
+    extra = written.facts("extraInfo").text("py_callstack")
+    return extra or written.text("message") or metadata.text("raw_error")

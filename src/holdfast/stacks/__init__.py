@@ -1,0 +1,12 @@
+"""Where every worker is right now: the Python stacks of all its threads, and which rank is not where the others are.
+
+| module | holds |
+|---|---|
+| `collect` | asking the workers of this machine |
+| `spy` | asking about one that does not answer: py-spy, the kernel |
+| `parse` | from text to threads and frames |
+| `grouping` | which ranks are at the same place: pure |
+| `wire` | a node's stacks as bytes, for the store that nodes share |
+| `dump` | the stacks of all ranks together, and their files in the run's directory |
+| `render` | the text for people |
+"""

@@ -1,0 +1,113 @@
+"""The stacks of all ranks together, and the files they are kept in."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.stacks.grouping import Group, group, outliers
+from holdfast.stacks.parse import parse
+from holdfast.stacks.wire import RankStacks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DIRECTORY = "stacks"
+"""In a run's directory: where its dumps are."""
+
+TEXTS_MAX_CHARS = 16 << 20
+"""How much of all ranks' stacks is kept. Those of outliers come first."""
+
+LEFT_OUT = "# state: left out, as there are too many\n"
+
+
+class Dump(Struct, frozen=True):
+    """Where every rank was.
+
+    Attributes:
+        run_id: the run's name.
+        reason: why somebody wanted to know.
+        timestamp: when, in Unix seconds.
+        outliers: the ranks that are not where most are.
+        groups: the ranks by place, the smallest group first.
+        ranks: all that is known of each.
+        missing: ranks, or nodes, of which nothing came, and why.
+    """
+
+    run_id: str
+    reason: str
+    timestamp: float
+    outliers: tuple[int, ...]
+    groups: tuple[Group, ...]
+    ranks: dict[int, RankStacks]
+    missing: dict[str, str]
+
+
+def gather(
+    run_id: str,
+    reason: str,
+    timestamp: float,
+    ranks: Mapping[int, RankStacks],
+    missing: Mapping[str, str] | None = None,
+) -> Dump:
+    """What the stacks of all ranks, of this node and others, say together. Pure."""
+    groups = group({rank: parse(stacks.text) for rank, stacks in ranks.items()})
+    few = outliers(groups)
+    return Dump(run_id, reason, timestamp, tuple(few), tuple(groups), _bounded(ranks, few), dict(missing or {}))
+
+
+def _bounded(ranks: Mapping[int, RankStacks], few: list[int]) -> dict[int, RankStacks]:
+    room = TEXTS_MAX_CHARS
+    kept: dict[int, RankStacks] = {}
+    for rank in [*few, *sorted(set(ranks) - set(few))]:
+        stacks = ranks[rank]
+        room -= len(stacks.text)
+        kept[rank] = stacks if room >= 0 else RankStacks(stacks.host, stacks.pid, LEFT_OUT)
+    return {rank: kept[rank] for rank in sorted(kept)}
+
+
+def keep(dump: Dump, run_dir: str, name: str) -> str:
+    """Write a dump to the run's directory, for people and for programs.
+
+    Each file appears as a whole, the one for people last. Returns its path, which is relative to the directory.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    from holdfast.stacks.render import render  # noqa: PLC0415 - it needs this module
+
+    os.makedirs(os.path.join(run_dir, DIRECTORY), 0o700, exist_ok=True)
+    _write(result_path(run_dir, name, "json"), msgspec.json.encode(dump) + b"\n")
+    _write(result_path(run_dir, name, "txt"), render(dump).encode("utf-8", "backslashreplace"))
+    return os.path.join(DIRECTORY, f"{name}.txt")
+
+
+def result_path(run_dir: str, name: str, suffix: str) -> str:
+    return os.path.join(run_dir, DIRECTORY, f"{name}.{suffix}")
+
+
+def read(path: str) -> Dump:
+    """The dump in a file for programs.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it holds something else.
+    """
+    with open(path, "rb") as file:
+        return msgspec.json.decode(file.read(), type=Dump)
+
+
+def _write(path: str, data: bytes) -> None:
+    new = f"{path}.new"
+    try:
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(data)
+        os.rename(new, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(new)
+        raise

@@ -1,0 +1,104 @@
+"""Asking about a process that does not answer by itself: py-spy where it is installed, and the kernel."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+from holdfast.stacks.parse import SOURCE, STATE
+
+PY_SPY = "py-spy"
+
+SPY_MAX_S = 5.0
+"""How long py-spy may take for a process. It takes 20 ms."""
+
+REASON_MAX_CHARS = 120
+
+STATES = {
+    "R": "running",
+    "S": "sleeping",
+    "D": "stuck in the kernel",
+    "T": "stopped by a signal",
+    "t": "stopped by a debugger",
+    "I": "idle",
+}
+GONE = frozenset("ZXx")
+"""States of a process that has ended. A process that is not there at all has the state "X"."""
+
+STANDING = frozenset("TtD")
+"""States in which no process answers a signal."""
+
+_THREADS = re.compile(r"^Thread ", re.MULTILINE)
+
+
+def find_py_spy() -> str | None:
+    """The program py-spy: in the PATH, or where this interpreter's own programs are."""
+    return shutil.which(PY_SPY) or shutil.which(PY_SPY, path=os.path.dirname(sys.executable))
+
+
+def spy(pid: int, timeout_s: float) -> str:
+    """The stacks of a process as seen from outside; "" if it has ended.
+
+    It is not paused for that unless there is no other way, and never if it stands still by itself.
+    """
+    state = process_state(pid)
+    if state in GONE:
+        return ""
+    remark = f"{STATE}{STATES[state]}\n" if state in STANDING else ""
+    reason = "py-spy is not installed (pip install 'holdfast[stacks]')"
+    py_spy = find_py_spy()
+    if py_spy is not None:
+        for options in (["--nonblocking"], []) if state not in STANDING else (["--nonblocking"],):
+            text, reason = _run([py_spy, "dump", "--full-filenames", *options, "--pid", str(pid)], timeout_s)
+            if text:
+                return f"{remark}{SOURCE}py-spy, as it did not answer\nProcess {pid}\n{text}"
+    if process_state(pid) in GONE:
+        return ""
+    return f"{STATE}{kernel_facts(pid)}\n{SOURCE}the kernel; {reason}\n"
+
+
+def _run(command: list[str], timeout_s: float) -> tuple[str, str]:
+    """The threads that py-spy prints, or why it does not."""
+    try:
+        done = subprocess.run(  # noqa: S603 - our own words and a number
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=min(max(timeout_s, 0.0), SPY_MAX_S),
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return "", "py-spy took too long"
+    except OSError as error:
+        return "", f"py-spy cannot be run: {error.strerror}"
+    text = done.stdout.decode("utf-8", "backslashreplace")
+    begin = _THREADS.search(text)  # before that stands the command line, which may hold anything
+    if done.returncode == 0 and begin is not None:
+        return text[begin.start() :], ""
+    complaint = done.stderr.decode("utf-8", "backslashreplace").strip().partition("\n")[0]
+    return "", f"py-spy: {complaint.removeprefix('Error: ')[:REASON_MAX_CHARS] or 'no Python threads'}"
+
+
+def kernel_facts(pid: int) -> str:
+    """One line on where a process without a Python stack is."""
+    state = process_state(pid)
+    place = _read(f"/proc/{pid}/wchan").strip()
+    at = f", in the kernel at {place}" if place and place != "0" else ""
+    return f"no Python stack: {STATES.get(state, state)}{at}"
+
+
+def process_state(pid: int) -> str:
+    """The letter of its state."""
+    # The name may hold anything, a ')' included; what follows the last one is regular.
+    return (_read(f"/proc/{pid}/stat").rpartition(")")[2].split() or ["X"])[0]
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""

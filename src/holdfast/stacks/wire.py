@@ -1,0 +1,66 @@
+"""A node's stacks as bytes, for the store that nodes share."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.errors.text import clipped
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+STACKS_MAX_BYTES = 64 * 1024
+"""How much of a rank's stacks is sent."""
+
+NODE_MAX_BYTES = 1 << 20
+"""How much a node sends. It is also what a value in the store may have."""
+
+_RANK_EXTRA_BYTES = 512
+"""What a rank needs beside its stacks: its number, the name of a host, and the note of what was left out."""
+
+HOST_MAX_CHARS = 64
+
+
+class RankStacks(Struct, frozen=True):
+    """The stacks of one rank, as text for `holdfast.stacks.parse`."""
+
+    host: str
+    pid: int
+    text: str
+
+
+def encode(ranks: Mapping[int, RankStacks]) -> bytes:
+    """At most `NODE_MAX_BYTES`. Texts are cut in the middle as far as needed."""
+    share = NODE_MAX_BYTES // max(1, len(ranks)) - _RANK_EXTRA_BYTES
+    limit = max(0, min(STACKS_MAX_BYTES, share))
+    cut = {rank: RankStacks(it.host[:HOST_MAX_CHARS], it.pid, _cut(it.text, limit)) for rank, it in ranks.items()}
+    return msgspec.msgpack.encode(cut)
+
+
+def decode(data: bytes) -> dict[int, RankStacks]:
+    """What `encode` made.
+
+    Raises:
+        ValueError: these are other bytes.
+    """
+    if len(data) > NODE_MAX_BYTES:
+        raise ValueError(f"the stacks of a node have {len(data)} bytes, more than {NODE_MAX_BYTES}")
+    try:
+        return msgspec.msgpack.decode(data, type=dict[int, RankStacks])
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"these are not the stacks of a node: {error}") from None
+
+
+def _cut(text: str, limit_bytes: int) -> str:
+    size = len(text.encode("utf-8", "backslashreplace"))
+    if size > limit_bytes:
+        # A character has up to ten bytes, as an escape; most have one.
+        fair = len(text) * limit_bytes // size
+        shorter = clipped(text, fair)
+        while len(shorter.encode("utf-8", "backslashreplace")) > limit_bytes + _RANK_EXTRA_BYTES // 2:
+            fair //= 2
+            shorter = clipped(text, fair)
+        text = shorter
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,159 @@
+"""What a Python worker has from its first moment: it leaves word of how it ends, without being asked.
+
+- A native crash writes the stacks of all threads into a file beside the worker's page, and so does a signal to a
+  worker that lives (`STACKS_SIGNAL_OFFSET`).
+- An exception that nobody catches, in the main thread or another, goes into the error file. What is printed stays
+  what it was.
+
+`startup/sitecustomize.py` executes this file without importing it, in any interpreter since 3.8. It costs a program a
+few system calls and two modules that are built into the interpreter; all else is paid by one that fails.
+"""
+
+import _signal  # type: ignore[import-not-found]
+import _thread
+import atexit
+import faulthandler
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from threading import ExceptHookArgs
+    from types import TracebackType
+    from typing import Any
+
+STACKS_SUFFIX = ".stacks"
+PAGE_VARIABLE = "HOLDFAST_WORKER_PAGE"
+
+STACKS_SIGNAL_OFFSET = 12
+"""The signal that asks for the stacks is SIGRTMIN plus this."""
+
+FIRST_DESCRIPTOR = 200
+"""The file of stacks is open at the first free number from here, so that a program's own descriptors begin at 3."""
+
+LAST_DESCRIPTOR = 220
+
+_STDERR = 2
+_lock = _thread.RLock()
+_pid = 0
+_last: "BaseException | None" = None
+_written: "dict[str, Any]" = {}
+_main_hook = sys.excepthook
+_thread_hook: "Any" = _thread._excepthook  # noqa: SLF001 - there since 3.8
+
+
+def install(*, is_program: bool) -> None:
+    """From here on, this process leaves word of how it ends.
+
+    One that `is_program` has exceptions that reach the interpreter itself. A function is called by somebody who
+    catches them.
+    """
+    global _pid  # noqa: PLW0603 - what is installed here is the process's, not an object's
+    _pid = os.getpid()
+    _dump_stacks(_stacks_file())
+    _watch_threads()
+    if is_program:
+        # Both, so that the question whether somebody replaced the hook has the same answer as always.
+        sys.excepthook = sys.__excepthook__ = _uncaught
+        atexit.register(_at_exit)
+
+
+def _dump_stacks(fd: int) -> None:
+    if not faulthandler.is_enabled():
+        faulthandler.enable(file=fd, all_threads=True)
+    faulthandler.register(_signal.SIGRTMIN + STACKS_SIGNAL_OFFSET, file=fd, all_threads=True, chain=False)
+
+
+def _stacks_file() -> int:
+    """A descriptor for the stacks: of the file beside the page, or else stderr."""
+    page = os.environ.get(PAGE_VARIABLE)
+    if not page:
+        return _STDERR
+    try:
+        opened = os.open(page + STACKS_SUFFIX, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return _STDERR
+    for fd in range(FIRST_DESCRIPTOR, LAST_DESCRIPTOR):
+        try:
+            os.fstat(fd)
+        except OSError:
+            try:
+                os.dup2(opened, fd, inheritable=False)
+            except OSError:  # beyond the limit of this process
+                break
+            os.close(opened)
+            return fd
+    return opened
+
+
+def _watch_threads() -> None:
+    global _thread_hook  # noqa: PLW0603 - see above
+    threading: Any = sys.modules.get("threading")
+    if threading is None:
+        _thread._excepthook = _uncaught_in_thread  # noqa: SLF001 - what `threading` will begin with
+    else:
+        if threading.excepthook is threading.__excepthook__:
+            threading.__excepthook__ = _uncaught_in_thread
+        _thread_hook = threading.excepthook
+        threading.excepthook = _uncaught_in_thread
+
+
+def _uncaught(kind: "type[BaseException]", value: BaseException, traceback: "TracebackType | None") -> None:
+    if kind is not KeyboardInterrupt:
+        _record(value)
+    elif sys._getframe().f_back is None:  # noqa: SLF001 - called by the interpreter and by nobody in between
+        _record(value)
+        _set_interrupted()
+    _main_hook(kind, value, traceback)
+
+
+def _uncaught_in_thread(args: "ExceptHookArgs") -> None:
+    _record(args.exc_value, getattr(args.thread, "name", "") or "without a name")
+    _thread_hook(args)
+
+
+def _at_exit() -> None:
+    """The exception that ended a program whose own hook took our place."""
+    exc = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    if type(exc) is not KeyboardInterrupt and getattr(sys, "excepthook", None) is not _uncaught:
+        _record(exc)
+
+
+def _set_interrupted() -> None:
+    """Have the process end with SIGINT, as every interrupted program does. The interpreter has made a note of it, but
+    whoever evaluates a text, and some imports do, takes it back.
+    """
+    try:  # noqa: SIM105 - contextlib is an import
+        exec("raise KeyboardInterrupt", {})  # noqa: S102 - see above
+    except KeyboardInterrupt:
+        pass
+
+
+def _record(exc: "BaseException | None", thread: str = "") -> None:
+    """Put an exception into the error file. Whatever goes wrong with that, stderr has it anyway."""
+    global _last  # noqa: PLW0603 - see above
+    # A forked child has the hooks, too, but its end is its parent's business.
+    if exc is None or exc is _last or isinstance(exc, SystemExit) or os.getpid() != _pid:
+        return
+    try:
+        with _lock:
+            if not thread:
+                _last = exc
+            namespace = _execute("own_imports")
+            with namespace["OwnImports"](os.path.dirname(os.path.dirname(os.path.dirname(__file__)))):
+                # A name and not an import statement: `errors` is a layer above, and part of no program that goes well.
+                __import__("holdfast.errors.uncaught")
+                sys.modules["holdfast.errors.uncaught"].record_uncaught(exc, thread, _written)
+    except BaseException:  # noqa: BLE001, S110 - nothing may come between an exception and its hook
+        pass
+
+
+def _execute(module: str) -> "dict[str, Any]":
+    """A file beside this one, not as a module of the program's."""
+    from _frozen_importlib_external import SourceFileLoader  # noqa: PLC0415 - only when it failed
+
+    name, path = "holdfast.worker." + module, os.path.join(os.path.dirname(__file__), module + ".py")
+    namespace: dict[str, Any] = {"__name__": name, "__file__": path}
+    code: Any = SourceFileLoader(name, path).get_code(name)
+    exec(code, namespace)  # noqa: S102 - a file of ours
+    return namespace

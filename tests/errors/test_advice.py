@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors.advice import advice
+from holdfast.errors.kind import FailureKind
+
+
+@pytest.mark.parametrize("kind", FailureKind)
+def test_every_kind_of_failure_has_advice_in_whole_sentences(kind):
+    text = advice(kind)
+    assert text[0].isupper()
+    assert text.endswith(".")
+    assert "\n" not in text
+    assert "{" not in text
+
+
+def test_an_exception_whose_class_says_more_has_advice_of_its_own():
+    assert "Install the missing module" in advice(FailureKind.EXCEPTION, "ModuleNotFoundError", "train.py:1")
+    assert "accelerator" in advice("exception", "torch.OutOfMemoryError")
+    assert "accelerator" not in advice("killed", "torch.OutOfMemoryError")
+
+
+def test_the_place_is_named_where_it_is_known():
+    assert "train.py:12 in step is where" in advice(FailureKind.EXCEPTION, "ValueError", "train.py:12 in step")
+
+
+def test_a_kind_that_nobody_knows_has_none():
+    assert not advice("of a later version")
