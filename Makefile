@@ -69,5 +69,5 @@ $(VENV)/.torch: | $(BIN)/python
 $(VENV)/.test: $(VENV)/.base $(VENV)/.torch scripts/dependency-group scripts/system-packages
 	@echo "installing what the tests need"
 	@scripts/system-packages
-	@$(PIP) --editable '.[notebook,etcd]' $$($(BIN)/python scripts/dependency-group test)
+	@$(PIP) --editable '.[notebook,etcd,stacks]' $$($(BIN)/python scripts/dependency-group test)
 	@touch $@

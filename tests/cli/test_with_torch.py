@@ -231,5 +231,6 @@ def test_what_torchs_parser_parsed_can_be_run(torchrun, script):
 
 
 def test_what_is_ours_alone():
-    assert {"exit_barrier_timeout", "stop_grace", "store_host"} == OURS
+    durations = {"exit_barrier_timeout", "stop_grace", "restart_window", "hang_timeout"}
+    assert {*durations, "store_host", "restart_policy"} == OURS
     assert get_args_parser().get_default("exit_barrier_timeout") == 300

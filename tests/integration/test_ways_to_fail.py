@@ -63,6 +63,33 @@ EXCEPTIONS = [
         where=f"{SCRIPT}:4 in load",
     ),
     Way(
+        "elsewhere, after a thread that nobody missed",
+        """
+        import os, pathlib, signal, sys, threading
+
+        def monitor():
+            raise OSError("nobody listens")
+
+        said = pathlib.Path("said")
+        if os.environ["RANK"] == "0":
+            thread = threading.Thread(target=monitor)
+            thread.start()
+            thread.join()
+            os.mkfifo("ready")
+            said.touch()
+            os.open("ready", os.O_WRONLY)
+            signal.pause()
+        while not said.exists():
+            pass
+        os.open("ready", os.O_RDONLY)
+        sys.exit(3)
+        """,
+        "exit",
+        "exited with code 3",
+        rank=1,
+        workers=2,
+    ),
+    Way(
         "at import",
         "import model\n",
         "exception",

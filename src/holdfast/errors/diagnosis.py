@@ -6,8 +6,9 @@ import os
 import re
 import signal
 
+from holdfast.errors.error_file import thread_in
 from holdfast.errors.kind import FailureKind, is_lost_peer, says_lost_peer
-from holdfast.errors.text import encodable
+from holdfast.errors.text import encodable, visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,6 +82,11 @@ class Diagnosis:
 
 def diagnose(exit_code: int, pid: int, report: ErrorReport | None, evidence: Evidence) -> Diagnosis:
     """What happened to a process that failed. Pure."""
+    if report is not None and exit_code < 0 and thread_in(report.data):
+        # The process had gone on without that thread: what ended it is the signal.
+        found = _signalled(-exit_code, pid, evidence)
+        found.message += f"\nBefore that, {report.message.strip()}"
+        return found
     if report is not None:
         return _raised(report.message, stated(report))
     if exit_code < 0:
@@ -143,11 +149,18 @@ def _signalled(number: int, pid: int, evidence: Evidence) -> Diagnosis:
     kind = FailureKind.CRASH
     if number == signal.SIGABRT and says_lost_peer(evidence.stderr):
         kind = FailureKind.COMMUNICATION
-    stacks = evidence.stacks.strip()
+    stacks = _crashed_first(evidence.stacks.strip())
     where = where_in(stacks)
     if len(stacks) > STACKS_MAX_CHARS:
         stacks = f"{stacks[:STACKS_MAX_CHARS]}\n..."
     return Diagnosis(kind, "\n".join([message, *([stacks] if stacks else [])]) + _tail(evidence), where)
+
+
+def _crashed_first(stacks: str) -> str:
+    """Stacks with the thread that crashed before the others, as there may be too many to show."""
+    what, *threads = stacks.split("\n\n")
+    crashed = [thread for thread in threads if thread.startswith(_CRASHED_THREAD)]
+    return "\n\n".join([what, *crashed, *(thread for thread in threads if thread not in crashed)])
 
 
 def _exit_message(exit_code: int, pid: int, evidence: Evidence) -> str:
@@ -171,7 +184,9 @@ def _tail(evidence: Evidence) -> str:
     lines = evidence.stderr[-TAIL_MAX_CHARS:].rstrip().split("\n")[-TAIL_MAX_LINES:]
     if lines == [""]:
         return ""
-    return "\n".join(["\nThe last lines of its stderr:", *(f"  {line}".rstrip() for line in lines)])
+    # Of a progress bar, which is drawn over itself, as it looked last.
+    shown = (visible(line.rstrip("\r").rpartition("\r")[2]) for line in lines)
+    return "\n".join(["\nThe last lines of its stderr:", *(f"  {line}".rstrip() for line in shown)])
 
 
 def _traceback_in(stderr: str) -> str:

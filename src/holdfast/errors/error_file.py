@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 PATH_VARIABLE = "TORCHELASTIC_ERROR_FILE"
 """The environment variable that tells a process where its error file goes; unset or empty: nowhere."""
 
+THREAD_KEY = "thread"
+"""In the extra information of a file: the name of the thread that failed, where it was not the main one. The process
+may have gone on after that.
+"""
+
 FILE_MAX_BYTES = 16 * 1024 * 1024
 """The largest file that is read."""
 
@@ -94,6 +99,12 @@ def read_error_file(path: str, now: float) -> ErrorReport | None:
         # Cut off or not, the text is often enough for a person to see the cause.
         quote = visible(clipped(content.decode("utf-8", "backslashreplace"), QUOTE_MAX_CHARS))
         return unreadable(path, f"{problem}\n{quote}".rstrip(), written_at)
+
+
+def thread_in(data: dict[str, Any]) -> str:
+    """The name of the thread that the object of an error file tells of; "" for the main one."""
+    name = _extra_info(data).get(THREAD_KEY)
+    return name if isinstance(name, str) else ""
 
 
 def unreadable(path: str, problem: str, timestamp: float) -> ErrorReport:

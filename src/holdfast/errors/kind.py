@@ -57,7 +57,7 @@ PEER_ERRORS = frozenset(
 _LOST_PEER = re.compile(
     r"connection (?:was )?(?:reset|closed|aborted|lost)|broken pipe|socket (?:closed|is closed|timeout)"
     r"|(?:remote process|peer) (?:exited|closed|has)|closed by (?:the )?(?:remote )?peer"
-    r"|failed to recv|recvvalue failed|read error|write error|heartbeat|barrier"
+    r"|failed to recv|recvvalue failed|heartbeat (?:timeout|timed)|missed heartbeats|barrier (?:timed|failed)"
     r"|\bnccl\b.*(?:error|timeout|abort)|\b(?:gloo|collective)\b.*(?:time|abort|error|fail)"
     r"|timed? ?out (?:after )?waiting|wait timeout|timeout waiting|watchdog caught"
     r"|\b(?:unavailable|deadline_exceeded|aborted)\b:",

@@ -8,7 +8,7 @@ import time
 
 from holdfast.errors.child_failed import ChildFailedError
 from holdfast.errors.description import describe
-from holdfast.errors.error_file import PATH_VARIABLE
+from holdfast.errors.error_file import PATH_VARIABLE, THREAD_KEY
 from holdfast.errors.handler import ErrorHandler, get_error_handler
 from holdfast.errors.text import clipped
 
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 
 EARLIER_MAX_CHARS = 16_000
 """How much of a thread's traceback stays when the main thread fails later."""
-
-THREAD_KEY = "thread"
-"""In the error file's `extraInfo`: the thread that ended with the exception. The process may have gone on without it,
-and what ended the process in the end may be something else."""
 
 
 def record_uncaught(exc: BaseException, thread: str, written: dict[str, Any]) -> None:

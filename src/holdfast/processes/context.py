@@ -338,11 +338,16 @@ class PContext:
 
     def _had_failed(self, rank: int, exit_: Exit) -> bool:
         """Whether a process that was stopped had said before why it was about to end: a slow exit is no alibi."""
+        from holdfast.errors.error_file import thread_in  # noqa: PLC0415 - only when something failed
+
         failure = self._failure(rank, exit_)
-        return failure.has_error_file() and failure.timestamp <= self._stopped_at
+        if not failure.has_error_file() or thread_in(failure.error_file_data):
+            return False  # a process whose main thread goes on may live for hours after another failed
+        return failure.timestamp <= self._stopped_at
 
     def _failure(self, rank: int, exit_: Exit) -> ProcessFailure:
         from holdfast.errors import Category, ProcessFailure  # noqa: PLC0415 - only when something failed
+        from holdfast.errors.error_file import thread_in  # noqa: PLC0415 - likewise
 
         assert self._kept is not None
         failure = ProcessFailure(
@@ -353,6 +358,8 @@ class PContext:
             evidence=self._evidence(rank, exit_),
         )
         failure.ran_s = exit_.monotonic - self._kept.started_at
+        if thread_in(failure.error_file_data):
+            failure.timestamp = exit_.timestamp
         if not failure.has_error_file():
             failure.timestamp = exit_.timestamp
             if self._kept.keeper_died:
