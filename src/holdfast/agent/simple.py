@@ -339,7 +339,7 @@ class SimpleElasticAgent(ElasticAgent):
             self._stop_workers(group)
             group.state = after(after(group.state, Step.STOP), Step.GIVE_UP)
             result.state = WorkerState.FAILED
-            result.reason = ruling.reason
+            result.reason = ruling.reason if spec.max_restarts else ""
             return True
         self._record_worker_events(result)
         self._past = ruling.past
@@ -427,13 +427,14 @@ class SimpleElasticAgent(ElasticAgent):
         if here is not None and here.pid == told.pid:
             cause.error_file, cause.error_file_data = here.error_file, here.error_file_data
             terminated = last.terminated
-        self._chronicle.verdict(told.rank, cause, failed.victims, restarts=False, reason=str(failed))
+        reason = failed.ruling if self._worker_group.spec.max_restarts else ""
+        self._chronicle.verdict(told.rank, cause, failed.victims, restarts=False, reason=failed.ruling)
         result = RunResult(
             WorkerState.FAILED,
             failures={told.rank: cause},
             terminated=terminated,
             victims=failed.victims,
-            reason=str(failed),
+            reason=reason,
         )
         if terminated is not None and last.failures is self._recorded_failures:
             self._recorded_failures = result.failures

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 BORDER_MAX_CHARS = 60
 HEADLINE_MAX_CHARS = 120
+REASON_MAX_CHARS = 500
 OTHERS_MAX_LINES = 64
 """How many failures besides the root cause are listed; the others of thousands are only counted."""
 
@@ -65,7 +66,7 @@ def _root_cause(rank: int, failure: ProcessFailure, victims: int, reason: str) -
         ("where", failure.where),
         ("log_file", failure.log_file),
         ("victims", f"{victims} more {'worker' if victims == 1 else 'workers'} failed with it" if victims else ""),
-        ("restart", headline(reason, HEADLINE_MAX_CHARS) if reason else ""),
+        ("restart", headline(reason, REASON_MAX_CHARS) if reason else ""),
         ("advice", advised),
     )
     return [

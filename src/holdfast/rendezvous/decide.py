@@ -365,8 +365,9 @@ def _form(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Dec
     judged = _judge(view, settings)
     if judged is not None and not judged.ruling.restarts and last is not None and broken is not None:
         verdict = judged.verdict
-        why = f"{_reason(verdict.cause)} ({_limit(judged.ruling, last)})"
-        return Decision(me, (_end(view, keys, End(EndKind.FAILED, why, verdict.cause, verdict.victims)),))
+        limit = _limit(judged.ruling, last)
+        why = f"{_reason(verdict.cause)} ({limit})"
+        return Decision(me, (_end(view, keys, End(EndKind.FAILED, why, verdict.cause, verdict.victims, limit)),))
     if judged is not None and judged.ruling.pause_s:
         me = replace(me, paused_since=now if me.paused_since is None else me.paused_since)
         assert me.paused_since is not None

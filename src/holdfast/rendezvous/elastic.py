@@ -302,7 +302,7 @@ class ElasticRendezvous(RendezvousHandler):
                 f"run {self._run_id!r} has ended before ({end.kind}: {end.reason}); give another --rdzv-id"
             )
         if end.failure is not None:
-            return JobFailedError(end.reason, end.failure, end.victims)
+            return JobFailedError(end.reason, end.failure, end.victims, end.ruling)
         return RendezvousClosedError(end.reason)
 
     def _reason_without_end(self, left: Leave) -> Exception:

@@ -37,10 +37,11 @@ class RendezvousGracefulExitError(RendezvousError):
 
 class JobFailedError(RendezvousClosedError):
     """The job has ended because a worker failed, on this node or another, and there is no restart. `victims` is how
-    many more failed with it.
+    many more failed with it, and `ruling` why it was not started again.
     """
 
-    def __init__(self, message: str, failure: Failure, victims: int = 0) -> None:
+    def __init__(self, message: str, failure: Failure, victims: int = 0, ruling: str = "") -> None:
         super().__init__(message)
         self.failure = failure
         self.victims = victims
+        self.ruling = ruling

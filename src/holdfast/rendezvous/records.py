@@ -178,12 +178,15 @@ class EndKind(StrEnum):
 
 
 class End(Struct, frozen=True):
-    """The end of the job, the same for every node. Of a failure, the cause, and how many workers failed with it."""
+    """The end of the job, the same for every node. Of a failure, the cause, how many workers failed with it, and why it
+    was not started again.
+    """
 
     kind: EndKind
     reason: str
     failure: Failure | None = None
     victims: int = 0
+    ruling: str = ""
 
 
 class StacksRequest(Struct, frozen=True):
