@@ -215,3 +215,30 @@ class TestWithLogging:
 )
 def test_every_logger_is_below_the_one_called_holdfast(name, full):
     assert get_logger(name).name == full
+
+
+def test_a_console_that_takes_nothing_does_not_stop_the_one_who_logs():
+    code = """
+    import fcntl, os, sys
+    from holdfast.logger import get_logger
+    log = get_logger("x")
+    unread, console = os.pipe()
+    os.dup2(console, 2)
+    os.set_blocking(console, False)
+    filled = 0
+    try:
+        while True:
+            filled += os.write(console, b"x" * 4096)
+    except BlockingIOError:
+        pass
+    os.set_blocking(console, True)
+    log.warning("nobody reads this")
+    log.warning("nor this")
+    while filled:
+        filled -= len(os.read(unread, filled))
+    log.warning("but this")
+    print(os.read(unread, 4096).decode())
+    """
+    first, second = run(code).stdout.rstrip().splitlines()
+    assert first == "(2 messages are missing here: the console took nothing)"
+    assert second.endswith("but this")

@@ -15,6 +15,7 @@ from holdfast.errors.notice import notice
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import logging
+    from typing import Any
 
 LEVEL_VARIABLE = "LOGLEVEL"
 """The environment variable that sets the level: a name, in any case, or a number."""
@@ -36,6 +37,9 @@ LEVELS = {
 }
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+CONSOLE_PATIENCE_S = 1.0
+"""How long a message waits for a console that takes nothing. Then it is counted, and left out."""
 
 # From the user's call to the one of logging: debug() and its like, then `_log`.
 _CALLER_LEVELS_UP = 3
@@ -118,11 +122,19 @@ def _set_up() -> None:
     import logging  # noqa: PLC0415 - as above
 
     class ToStderr(logging.Handler):
+        unsaid = 0
+
         def emit(self, record: logging.LogRecord) -> None:
             if logging.getLogger().handlers:
                 return  # the program has set up logging, and the message goes there
             try:
+                if not _takes_more(sys.stderr):
+                    self.unsaid += 1
+                    return
                 line = self.format(record)
+                if self.unsaid:
+                    line = f"({self.unsaid} messages are missing here: the console took nothing)\n{line}"
+                    self.unsaid = 0
                 sys.stderr.write(f"{line}\n")
                 sys.stderr.flush()
             except Exception as problem:
@@ -139,3 +151,18 @@ def _set_up() -> None:
         handler = ToStderr()
         handler.setFormatter(formatter)
         root.addHandler(handler)
+
+
+def _takes_more(stream: Any) -> bool:
+    """Whether a line can be written without a long wait: an agent has more to do than to wait for a console that was
+    stopped, to end its workers above all.
+    """
+    import select  # noqa: PLC0415 - for the first message
+
+    try:
+        fd = stream.fileno()
+    except (AttributeError, OSError, ValueError):
+        return True  # not a file of the system's
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    return bool(poll.poll(CONSOLE_PATIENCE_S * 1000))

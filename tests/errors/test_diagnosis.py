@@ -109,6 +109,15 @@ def test_a_crash_shows_the_thread_that_crashed_first():
     assert found.where == "/home/me/train.py:3 in crash"
 
 
+def test_stacks_that_only_stderr_has_are_found():
+    found = of_exit(-signal.SIGSEGV, stderr=f"loading\n{STACKS}\n")
+    assert found.kind is FailureKind.CRASH
+    assert found.where == "/home/me/train.py:3 in crash"
+    assert found.message.endswith("The last lines of its stderr:\n  loading")
+    assert found.message.count("Fatal Python error") == 1
+    assert of_exit(-signal.SIGSEGV, stderr="loading\n").message.endswith("  loading")
+
+
 def test_stacks_are_bounded():
     more = "\n\n".join(f'Thread 0x{n} (most recent call first):\n  File "a.py", line 1 in f' for n in range(1000))
     found = of_exit(-signal.SIGSEGV, stacks=f"{STACKS}\n\n{more}")

@@ -343,6 +343,18 @@ def waiting_for_the_console(agent, console, post):
     return start
 
 
+def test_a_set_that_ended_well_waits_for_a_person_with_a_pager(agent, console, post, gate):
+    first = "import holdfast.processes.keeper as keeper; keeper.CONSOLE_PATIENCE_S = 0.0"
+    script = TELL + f"os.write(2, b'x' * 100_000); tell({post.path!r}, os.getpid())"
+    # It looks, which tells the keeper to stop what is left, and looks again much later than its patience allows.
+    then = f"context.wait(0.5); tell({post.path!r}, 'waited'); finish()"
+    one = agent([script], stderr=console[1], first=TELL + first, then=then)
+    assert post.lines(2)[1] == "waited"
+    let_go(console)
+    assert read_all(console[0]) == b"x" * 100_000
+    assert one.result()["failures"] == {}
+
+
 def test_an_interrupted_close_waits_for_no_console(waiting_for_the_console):
     then = (
         "from holdfast.processes import SignalException\n"

@@ -1,13 +1,13 @@
 """A worker that needs all others: it has a connection to each of them, and takes every step together with them.
 
-`python mesh_worker.py IGNORED SOCKET NODE`: as `node_worker`, it hears commands from the test at the socket. When a peer
-is gone it raises at once, as a collective does.
+`python mesh_worker.py IGNORED SOCKET NODE`: like `node_worker`, it takes commands from the test at the socket. When a
+peer is gone it raises at once, as a collective does.
 
 Commands:
     finish        end well, at the step that all have been told before
     compute TEXT  raise a ValueError
     stall         stand still, in a function of its own
-    betray        part from the peers, and raise only when those of other nodes have; see `Order`
+    betray RANKS  part from the peers, and raise only when those of these ranks have; see `Order`
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class Mesh:
 class Order:
     """For victims that are to tell of their end before the cause of it does: files in a directory.
 
-    A victim has raised, and ends when the cause has raised, too. The cause raises when the victims of other nodes have,
-    and does not end by itself.
+    A victim has raised, and ends when the cause has raised, too. The cause raises when the victims have, and does not
+    end by itself.
     """
 
     def __init__(self, rank):

@@ -87,6 +87,25 @@ def test_an_exit_leaves_no_error_file(programs, exit_):
     assert programs.worker("-c", exit_).error is None
 
 
+def test_an_exception_that_a_program_only_shows_is_not_its_end(programs):
+    source = "import sys\ntry: 1 / 0\nexcept Exception: sys.excepthook(*sys.exc_info())\nsys.exit(3)"
+    ended = programs.worker(programs.file("script.py", source))
+    assert ended.code == 3
+    assert "ZeroDivisionError" in ended.stderr
+    assert ended.error is None
+    programs.file("shown/__init__.py", "")
+    programs.file("shown/__main__.py", f"def main():\n    {source.replace(chr(10), chr(10) + '    ')}\nmain()")
+    assert programs.worker("-m", "shown").error is None
+
+
+def test_a_thread_that_calls_the_hook_of_the_main_one_is_a_thread(programs):
+    source = (
+        "import sys, threading\ndef run():\n    try: 1 / 0\n    except Exception: sys.excepthook(*sys.exc_info())\n"
+        "thread = threading.Thread(target=run, name='loader')\nthread.start()\nthread.join()\nsys.exit(3)"
+    )
+    assert programs.worker(programs.file("script.py", source)).thread == "loader"
+
+
 def test_a_module_that_fails(programs):
     programs.file("package_of_test/__init__.py", "")
     programs.file("package_of_test/train.py", "def main():\n    raise OSError(5, 'io')\nmain()")
@@ -299,6 +318,17 @@ crash()
 def test_without_a_page_the_stacks_are_on_stderr(programs):
     ended = programs.worker("-c", CRASHES["SIGSEGV"], HOLDFAST_WORKER_PAGE="/no/such/directory/page")
     assert "Fatal Python error: Segmentation fault" in ended.stderr
+
+
+def test_where_there_is_no_memory_for_a_page_the_stacks_are_on_stderr(programs, tmp_path):
+    (tmp_path / "full.stacks").symlink_to("/dev/full")
+    ended = programs.worker("-c", CRASHES["SIGSEGV"], HOLDFAST_WORKER_PAGE=str(tmp_path / "full"))
+    assert "Fatal Python error: Segmentation fault" in ended.stderr
+
+
+def test_there_is_memory_for_the_first_stacks_from_the_beginning(programs):
+    ended = programs.worker("-c", "import os; print(os.stat(os.environ['HOLDFAST_WORKER_PAGE'] + '.stacks').st_blocks)")
+    assert int(ended.stdout) > 0
 
 
 def test_a_fault_handler_that_is_on_stays(programs):

@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 
 from holdfast.logger import get_logger
+from holdfast.processes.interruption import SignalException
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,11 +25,18 @@ if TYPE_CHECKING:
     from holdfast.agent.requests import Requests
     from holdfast.errors import ProcessFailure
     from holdfast.processes import PContext
+    from holdfast.rendezvous.records import StacksRequest
     from holdfast.stacks.dump import Dump
     from holdfast.stacks.wire import RankStacks
 
 ANSWER_MAX_S = 20.0
 """How long the answers of the other nodes are waited for."""
+
+GLANCE_S = 1.0
+"""How often the wait for them is interrupted to see whether there is still a reason for it."""
+
+ASK_AGAIN_S = 0.5
+"""How long a node waits that cannot ask because another one does."""
 
 OTHERS_TURN_S = 60.0
 """How long a node that was asked about a hang leaves it to the one that asked to end the attempt."""
@@ -66,12 +74,16 @@ class Inspection:
         self._pids: Mapping[int, int] = {}
         self._began = 0.0
         self._quiet_until = 0.0
+        self._asked: list[str] = []
+        self._ask_at = 0.0
+        self._wanted: StacksRequest | None = None
 
     def begin(self, context: PContext, pages: Mapping[int, str], run_dir: str | None) -> None:
         """The workers of an attempt have started."""
         self._pages, self._pids = pages, context.pids()
         self._began = time.monotonic()
         self._quiet_until = 0.0
+        self._wanted = None
         if run_dir is not None and self._run_dir is None:
             from holdfast.agent.requests import NAME, Requests  # noqa: PLC0415 - not before the first spawn
 
@@ -90,24 +102,31 @@ class Inspection:
             self._requests = None
 
     def register(self, poll: select.poll) -> None:
-        if self._requests is not None:
+        if self._requests is not None and not self._asked:
             poll.register(self._requests, select.POLLIN)
 
     def wait_s(self) -> float | None:
         """How long it is until there is something to look at by itself."""
-        if self._progress is None:
-            return None
-        at = max(self._progress.next_look_at, self._quiet_until)
+        if self._newest_wish() is not None:  # the word of it may have been taken for that of something else
+            return 0.0
+        at = self._ask_at if self._asked else float("inf")
+        if self._progress is not None:
+            at = min(at, max(self._progress.next_look_at, self._quiet_until))
         return None if at == float("inf") else max(0.0, at - time.monotonic())
 
     def look(self) -> Hang | None:
         """Answer whoever has asked, and see whether a worker hangs."""
-        handler = self._group.spec.rdzv_handler
-        for request in () if self._requests is None else self._requests.read():
-            self._inspect(request.id, "somebody asked for it")
-        wanted = handler.stacks_wanted()
+        wanted, self._wanted = self._newest_wish(), None
         if wanted is not None:
             self._answer(wanted.id, wanted.reason)
+        if self._requests is not None and not self._asked:
+            self._asked = [request.id for request in self._requests.read()]
+            self._ask_at = 0.0
+        if self._asked and time.monotonic() >= self._ask_at:
+            if self._inspect(self._asked[0], "somebody asked for it") is None:
+                self._ask_at = time.monotonic() + ASK_AGAIN_S
+            else:
+                del self._asked[0]
         now = time.monotonic()
         if self._progress is None or now < self._quiet_until:
             return None
@@ -116,9 +135,14 @@ class Inspection:
 
     # Asking and answering
 
-    def _inspect(self, name: str, reason: str) -> tuple[Dump, str, dict[int, int]]:
+    def _newest_wish(self) -> StacksRequest | None:
+        """What another node has asked for, if it has no answer yet."""
+        self._wanted = self._group.spec.rdzv_handler.stacks_wanted() or self._wanted
+        return self._wanted
+
+    def _inspect(self, name: str, reason: str) -> tuple[Dump, str, dict[int, int]] | None:
         """The stacks of all ranks: of this node and of the others. Returns where they are kept, too, and the node of
-        each rank.
+        each rank. None if the others cannot be asked now, because another node asks.
         """
         from holdfast.stacks.dump import gather  # noqa: PLC0415 - only where somebody asks
 
@@ -128,19 +152,25 @@ class Inspection:
         missing: dict[str, str] = {}
         if asks:
             try:
-                group.spec.rdzv_handler.ask_for_stacks(name, reason)
+                if not group.spec.rdzv_handler.ask_for_stacks(name, reason):
+                    return None
+            except SignalException:
+                raise
             except Exception as error:  # noqa: BLE001 - the store may be what is wrong
                 missing["the other nodes"] = f"they could not be asked: {error}"
                 asks = False
         ranks = self._ranks_here()
         nodes = dict.fromkeys(ranks, group.group_rank or 0)
+        deadline = time.monotonic() + ANSWER_MAX_S
         for node in others if asks else ():
-            found = self._answer_of(name, node)
+            found = self._answer_of(name, node, deadline)
             if isinstance(found, str):
                 missing[f"node {node}"] = found
             else:
                 ranks.update(found)
                 nodes.update(dict.fromkeys(found, node))
+        if asks and not reason.startswith(_HANG):  # of a hang, one node judges, and the attempt ends with that
+            self._let_others_ask(name, others)
         dump = gather(group.spec.rdzv_handler.get_run_id(), reason, time.time(), ranks, missing)
         return dump, self._keep(dump, name, reason), nodes
 
@@ -154,19 +184,42 @@ class Inspection:
             self._quiet_until = time.monotonic() + OTHERS_TURN_S
         try:
             group.store.set(_key(name, group.group_rank or 0), encode(ranks))
+        except SignalException:
+            raise
         except Exception as error:  # noqa: BLE001 - whoever asked will do without
             log.warning("the stacks that another node asked for could not be sent: %s", error)
         self._keep(gather(group.spec.rdzv_handler.get_run_id(), reason, time.time(), ranks), name, reason)
 
-    def _answer_of(self, name: str, node: int) -> dict[int, RankStacks] | str:
+    def _answer_of(self, name: str, node: int, deadline: float) -> dict[int, RankStacks] | str:
+        """The stacks of a node's ranks, or why there are none."""
         from holdfast.stacks.wire import decode  # noqa: PLC0415 - only where somebody asks
 
         key = _key(name, node)
+        while True:
+            left_s = deadline - time.monotonic()
+            try:
+                self._group.store.wait([key], max(0.0, min(left_s, GLANCE_S)))
+                return decode(bytes(self._group.store.get(key)))
+            except SignalException:
+                raise
+            except TimeoutError:
+                over = self._group.spec.rdzv_handler.round_over()
+                if over is not None:
+                    return f"it was not waited for: {over.reason}"
+                if left_s <= GLANCE_S:
+                    return f"it did not answer within {ANSWER_MAX_S:g} s"
+            except Exception as error:  # noqa: BLE001 - a node that is gone, or a store that is
+                return f"it did not answer: {error}"
+
+    def _let_others_ask(self, name: str, others: list[int]) -> None:
         try:
-            self._group.store.wait([key], ANSWER_MAX_S)
-            return decode(bytes(self._group.store.get(key)))
-        except Exception as error:  # noqa: BLE001 - a node that is gone, or a store that is
-            return f"it did not answer: {error}"
+            self._group.spec.rdzv_handler.stacks_gathered()
+            for node in others:
+                self._group.store.delete_key(_key(name, node))
+        except SignalException:
+            raise
+        except Exception as error:  # noqa: BLE001 - the round's end does it, too
+            log.info("the stacks that were asked for stay in the store: %s", error)
 
     def _ranks_here(self) -> dict[int, RankStacks]:
         from holdfast.processes.remains import STACKS_SUFFIX  # noqa: PLC0415 - only where somebody asks
@@ -195,8 +248,11 @@ class Inspection:
 
     # Hangs
 
-    def _judge(self, hung: list[Hung]) -> Hang:
-        """All stand still because of one: the rank that stands elsewhere, or the first that made no progress."""
+    def _judge(self, hung: list[Hung]) -> Hang | None:
+        """All stand still because of one: the rank that stands elsewhere, or the first that made no progress.
+
+        None if another node is at it, or if the round came to its end meanwhile.
+        """
         from holdfast.errors.failure import ProcessFailure  # noqa: PLC0415 - only of a failure
         from holdfast.errors.kind import FailureKind  # noqa: PLC0415 - likewise
         from holdfast.stacks.render import summary  # noqa: PLC0415 - likewise
@@ -204,9 +260,11 @@ class Inspection:
         first = max(hung, key=lambda each: each.since_s)
         rank = next(each.global_rank for each in self._group.workers if each.local_rank == first.local_rank)
         log.warning("rank %s makes no progress: %s; the stacks of all ranks are collected", rank, first.why)
-        dump, file, nodes = self._inspect(
-            f"hang-{time.strftime('%Y%m%dT%H%M%S')}-{os.urandom(2).hex()}", _HANG + first.why
-        )
+        found = self._inspect(f"hang-{time.strftime('%Y%m%dT%H%M%S')}-{os.urandom(2).hex()}", _HANG + first.why)
+        if found is None or self._group.spec.rdzv_handler.round_over() is not None:
+            self._quiet_until = time.monotonic() + ASK_AGAIN_S
+            return None
+        dump, file, nodes = found
         if dump.outliers:
             rank = dump.outliers[0]
         stacks = dump.ranks.get(rank)

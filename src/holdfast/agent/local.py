@@ -189,10 +189,11 @@ class LocalElasticAgent(SimpleElasticAgent):
             waits_s.append(worker_group.spec.monitor_interval)
         if self._stuck_watch is not None:
             waits_s.append(self._stuck_watch.interval_s)
-        self._inspection.register(poll)
-        look_in_s = self._inspection.wait_s()
-        if look_in_s is not None:
-            waits_s.append(look_in_s)
+        if not self._is_failing(worker_group):  # nobody looks at workers that are being stopped
+            self._inspection.register(poll)
+            look_in_s = self._inspection.wait_s()
+            if look_in_s is not None:
+                waits_s.append(look_in_s)
         with Uninterrupted(), SignalWakeUp() as signals:
             if signals.fd is not None:
                 poll.register(signals.fd, select.POLLIN)

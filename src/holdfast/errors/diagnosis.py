@@ -42,6 +42,7 @@ _FRAME = re.compile(
 _LAST_LINE = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?::(?: (?P<text>.*))?)?$")
 _TRACEBACK = "Traceback (most recent call last):"
 _CRASHED_THREAD = "Current thread 0x"
+_CRASH = "Fatal Python error"
 _USAGE_ERROR = 2
 
 
@@ -145,15 +146,20 @@ def _signalled(number: int, pid: int, evidence: Evidence) -> Diagnosis:
     if evidence.out_of_memory:
         return Diagnosis(FailureKind.OUT_OF_MEMORY, f"{message}: {evidence.out_of_memory}{_peak(evidence)}")
     if number not in CRASH_SIGNALS:
-        return Diagnosis(FailureKind.KILLED, message + _tail(evidence))
+        return Diagnosis(FailureKind.KILLED, message + _tail(evidence.stderr))
     kind = FailureKind.CRASH
     if number == signal.SIGABRT and says_lost_peer(evidence.stderr):
         kind = FailureKind.COMMUNICATION
-    stacks = _crashed_first(evidence.stacks.strip())
+    stacks, said = evidence.stacks, evidence.stderr
+    if not stacks:
+        # A program whose own fault handler took the place of ours.
+        said, found, stacks = said.rpartition(f"{_CRASH}: ")
+        said, stacks = (said, found + stacks) if found else (stacks, "")
+    stacks = _crashed_first(stacks.strip())
     where = where_in(stacks)
     if len(stacks) > STACKS_MAX_CHARS:
         stacks = f"{stacks[:STACKS_MAX_CHARS]}\n..."
-    return Diagnosis(kind, "\n".join([message, *([stacks] if stacks else [])]) + _tail(evidence), where)
+    return Diagnosis(kind, "\n".join([message, *([stacks] if stacks else [])]) + _tail(said), where)
 
 
 def _crashed_first(stacks: str) -> str:
@@ -167,7 +173,7 @@ def _exit_message(exit_code: int, pid: int, evidence: Evidence) -> str:
     name = signal_name(exit_code - SHELL_SIGNAL_BASE)
     hint = "" if name == NOT_AVAILABLE else f" (as a shell reports {name})"
     message = f"PID {pid} exited with code {exit_code}{hint} and recorded no Python exception."
-    tail = _tail(evidence)
+    tail = _tail(evidence.stderr)
     if tail:
         return message + tail
     return f"{message}\nIt left by sys.exit or os._exit, or is not a Python program, and its stderr was empty."
@@ -179,9 +185,9 @@ def _peak(evidence: Evidence) -> str:
     return f"; its peak memory was {evidence.max_rss_kib / 1024:,.0f} MiB"
 
 
-def _tail(evidence: Evidence) -> str:
+def _tail(stderr: str) -> str:
     """The last lines of stderr, under a heading of their own."""
-    lines = evidence.stderr[-TAIL_MAX_CHARS:].rstrip().split("\n")[-TAIL_MAX_LINES:]
+    lines = stderr[-TAIL_MAX_CHARS:].rstrip().split("\n")[-TAIL_MAX_LINES:]
     if lines == [""]:
         return ""
     # Of a progress bar, which is drawn over itself, as it looked last.

@@ -29,7 +29,7 @@ The agent writes two kinds of line, and the keeper the others:
     started                      all of them run their programs, or have failed to
     heard RANK HEX               the end of what it wrote, before the line that says that it failed
     exit RANK CODE TIME KIB      it ended (minus the signal's number), its peak memory
-    stopping                     exits after this line may be our own doing
+    stopping RANK ...            exits after this line may be our own doing, but for these, which end already
     fenced                       ... because the fence was not renewed
     gone                         the set has no processes
     stuck PID ...                these survive SIGKILL; the keeper stays with them
@@ -45,6 +45,7 @@ import time
 from contextlib import suppress
 
 from holdfast.processes.children import children, end_children, signal_group
+from holdfast.processes.ending import is_ending
 from holdfast.processes.hearing import Hearing
 from holdfast.processes.launch import call
 from holdfast.processes.prctl import adopt_orphans, die_with_parent
@@ -70,7 +71,9 @@ KILL_WAIT_S = 10.0
 """How long after SIGKILL the keeper says which processes do not end (uninterruptible, or not ours to kill)."""
 
 CONSOLE_PATIENCE_S = 5.0
-"""How long, when all have ended, a console is waited for that takes nothing of what they wrote."""
+"""How long, when a set has failed or was stopped, a console is waited for that takes nothing of what it wrote. One that
+ended well waits as its workers would have: for a person with a pager, as long as it takes.
+"""
 
 KILLED_CONSOLE_PATIENCE_S = 1.0
 """... in all, when the set was killed or is to be stopped without grace: somebody is in a hurry, or nobody is there."""
@@ -107,6 +110,7 @@ class _Keeper:
         self._command = b""
         self._stop_signal = 0
         self._killing = False
+        self._ended_well = True
         self._deadline: float | None = None
         self._fence: float | None = None
         self._signalled: set[int] = set()
@@ -258,6 +262,7 @@ class _Keeper:
                 rank = self._ranks.pop(pid, None)
                 if rank is not None:
                     code, now = os.waitstatus_to_exitcode(status), time.time()
+                    self._ended_well = self._ended_well and not code
                     end = self._hearing.end_of(rank)
                     if code and end:
                         self._tell(f"heard {rank} {end.hex()}")
@@ -286,10 +291,15 @@ class _Keeper:
         if self._killing:
             return
         if not self._has_children():
-            self._end_by(max(grace_s, KILLED_CONSOLE_PATIENCE_S))  # at most the console is waited for
+            # At most the console is waited for. Whoever says it a second time does not want that any more.
+            if self._stop_signal or not self._ended_well:
+                self._end_by(max(min(grace_s, CONSOLE_PATIENCE_S), KILLED_CONSOLE_PATIENCE_S))
+            self._stop_signal = signum
             return
         if not self._stop_signal:
-            self._tell("stopping")
+            self._ended_well = self._ended_well and not self._ranks
+            ending = [str(rank) for pid, rank in self._ranks.items() if is_ending(pid)]
+            self._tell(f"stopping {' '.join(ending)}")
         self._stop_signal = signum
         for pid in self._ranks:
             signal_group(pid, signum)
@@ -357,7 +367,11 @@ class _Keeper:
         is not waited for any longer than the agent, or our patience, allows.
         """
         self._hearing.finish()
-        patience_s = KILLED_CONSOLE_PATIENCE_S if self._killing else CONSOLE_PATIENCE_S
+        patience_s = CONSOLE_PATIENCE_S
+        if self._killing:
+            patience_s = KILLED_CONSOLE_PATIENCE_S
+        elif self._ended_well:
+            patience_s = float("inf")
         patience_ends = self._deadline = time.monotonic() + patience_s
         shown = self._hearing.shown_bytes
         while not self._hearing.is_all_shown:

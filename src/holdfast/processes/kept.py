@@ -65,6 +65,7 @@ class KeptProcesses:
         self.is_fenced = False
         self.stuck: tuple[int, ...] | None = None
         self._stopping = False
+        self._ending: set[int] = set()
         self._report = b""
         self._users = 0
         self._closed = False
@@ -181,10 +182,14 @@ class KeptProcesses:
             case "exit":
                 rank_text, code, timestamp, max_rss_kib = text.split()
                 self.exits[int(rank_text)] = Exit(
-                    int(code), float(timestamp), int(max_rss_kib), on_its_own=not self._stopping
+                    int(code),
+                    float(timestamp),
+                    int(max_rss_kib),
+                    on_its_own=not self._stopping or int(rank_text) in self._ending,
                 )
             case "stopping":
                 self._stopping = True
+                self._ending.update(map(int, text.split()))
             case "fenced":
                 self.is_fenced = True
             case "stuck":

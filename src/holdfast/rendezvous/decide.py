@@ -438,11 +438,14 @@ def _failures(view: View, first: Failure, generation: int) -> list[Failure]:
     node said last is what it knows best.
     """
     told = {
-        node.failure.rank: node.failure
+        name: node.failure
         for name, node in sorted(view.nodes.items(), key=lambda item: view.said[item[0]])
         if node.failure is not None and node.stopped == generation and name in view.said
     }
-    return [told.pop(first.rank, first), *told.values()]
+    again = next((name for name, failure in told.items() if failure.rank == first.rank), "")
+    if not again and first.kind is FailureKind.COMMUNICATION:
+        again = first.node  # it found the cause since, and counts the first among the others
+    return [told.pop(again, first), *told.values()]
 
 
 def _reason(failure: Failure) -> str:

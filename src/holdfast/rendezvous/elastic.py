@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from holdfast.coordination.blocking import BlockingStore, LoopThread
 from holdfast.coordination.errors import CoordinationError, StoreRefusedError, StoreUnavailableError
 from holdfast.coordination.mirror import Mirror, follow
-from holdfast.coordination.model import Put, Transaction, absent
+from holdfast.coordination.model import Delete, Modified, Put, Transaction, absent
 from holdfast.logger import get_logger
 from holdfast.processes.interruption import SignalWakeUp, Uninterrupted, handlers
 from holdfast.processes.keeper import poll_ms
@@ -185,15 +185,25 @@ class ElasticRendezvous(RendezvousHandler):
         )
         self._tell(self._member.fail, told)
 
-    def ask_for_stacks(self, request_id: str, reason: str) -> None:
+    def ask_for_stacks(self, request_id: str, reason: str) -> bool:
         generation = self._generation
         assert self._store is not None
         assert self._thread is not None
         assert self._member is not None
         assert generation is not None
-        request = StacksRequest(generation.number, request_id, self._member.membership.me.node, reason)
-        transaction = Transaction((absent(self._keys.end),), (Put(self._keys.stacks, encode(request)),))
-        self._thread.call(self._store.transact(transaction), LEAVE_TIMEOUT_S)
+        me, view = self._member.membership.me, self._member.membership.view
+        if view is None or view.generation is None or view.generation.number != generation.number:
+            return False
+        # One at a time: two nodes that wait for each other would not answer. One that is lost does not ask any more.
+        guards = (Modified(self._keys.generation, view.generation_revision), absent(self._keys.broken))
+        put = Put(self._keys.stacks, encode(StacksRequest(generation.number, request_id, me.node, reason)), me.lease)
+        transaction = Transaction((*guards, absent(self._keys.end), absent(self._keys.stacks)), (put,))
+        return self._thread.call(self._store.transact(transaction), LEAVE_TIMEOUT_S).succeeded
+
+    def stacks_gathered(self) -> None:
+        assert self._store is not None
+        assert self._thread is not None
+        self._thread.call(self._store.transact(Transaction((), (Delete(self._keys.stacks),))), LEAVE_TIMEOUT_S)
 
     def stacks_wanted(self) -> StacksRequest | None:
         wanted, self._wanted = self._wanted, None

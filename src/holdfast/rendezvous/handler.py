@@ -187,8 +187,15 @@ class RendezvousHandler(ABC):
         of another rank did, if this one found out.
         """
 
-    def ask_for_stacks(self, request_id: str, reason: str) -> None:  # noqa: B027 - by default nothing
-        """Ask every other node of the round to say where its workers are."""
+    def ask_for_stacks(self, request_id: str, reason: str) -> bool:
+        """Ask every other node of the round to say where its workers are. False if that cannot be now: another node
+        has asked before, or the round is over.
+        """
+        del request_id, reason
+        return True
+
+    def stacks_gathered(self) -> None:  # noqa: B027 - by default nothing
+        """The answers are here: another node may ask."""
 
     def stacks_wanted(self) -> StacksRequest | None:
         """A request of another node's, once."""

@@ -118,11 +118,14 @@ class Membership:
 
     def fail(self, failure: Failure) -> None:
         """A worker of the generation that runs here failed. What is said later counts if more is known by then: of
-        the same worker, or the cause after a mere victim of it.
+        the same worker, or the cause after a mere victim of it, or how many others there are.
         """
         known = self.me.failure
-        if self.me.running and (known is None or known.rank == failure.rank or _is_cause_of(failure, known)):
-            self.me = replace(self.me, failure=failure)
+        if not self.me.running:
+            return
+        if known is not None and known.rank != failure.rank and not _is_cause_of(failure, known):
+            failure = replace(known, others=max(known.others, failure.others))
+        self.me = replace(self.me, failure=failure)
 
     def succeed(self) -> None:
         """All workers of the generation that runs here succeeded."""

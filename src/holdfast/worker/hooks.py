@@ -34,8 +34,11 @@ FIRST_DESCRIPTOR = 200
 LAST_DESCRIPTOR = 220
 
 _STDERR = 2
+_NO_NAME = "without a name"
+_FIRST_FRAMES = ("<module>", "_run_module_as_main")
 _lock = _thread.RLock()
 _pid = 0
+_main_thread = 0
 _last: "BaseException | None" = None
 _written: "dict[str, Any]" = {}
 _main_hook = sys.excepthook
@@ -48,8 +51,8 @@ def install(*, is_program: bool) -> None:
     One that `is_program` has exceptions that reach the interpreter itself. A function is called by somebody who
     catches them.
     """
-    global _pid  # noqa: PLW0603 - what is installed here is the process's, not an object's
-    _pid = os.getpid()
+    global _pid, _main_thread  # what is installed here is the process's, not an object's
+    _pid, _main_thread = os.getpid(), _thread.get_ident()
     _dump_stacks(_stacks_file())
     _watch_threads()
     if is_program:
@@ -72,6 +75,13 @@ def _stacks_file() -> int:
     try:
         opened = os.open(page + STACKS_SUFFIX, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     except OSError:
+        return _STDERR
+    try:
+        # It lies in memory, and a program that finds no more of that may crash just for this. So a first page is taken
+        # while there is one.
+        os.write(opened, b"\n")
+    except OSError:
+        os.close(opened)
         return _STDERR
     for fd in range(FIRST_DESCRIPTOR, LAST_DESCRIPTOR):
         try:
@@ -99,16 +109,34 @@ def _watch_threads() -> None:
 
 
 def _uncaught(kind: "type[BaseException]", value: BaseException, traceback: "TracebackType | None") -> None:
-    if kind is not KeyboardInterrupt:
-        _record(value)
+    if _thread.get_ident() != _main_thread:
+        _record(value, _name_of_thread())
+    elif kind is not KeyboardInterrupt:
+        if _is_the_end():
+            _record(value)
     elif sys._getframe().f_back is None:  # noqa: SLF001 - called by the interpreter and by nobody in between
         _record(value)
         _set_interrupted()
     _main_hook(kind, value, traceback)
 
 
+def _is_the_end() -> bool:
+    """Whether the interpreter called the hook, or another hook before it, and not a program that goes on and only
+    wants an exception shown: then the program's first frame is still there.
+    """
+    frame = sys._getframe(1)  # noqa: SLF001 - there is no other way to know
+    while frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code.co_name not in _FIRST_FRAMES
+
+
+def _name_of_thread() -> str:
+    threading: Any = sys.modules.get("threading")
+    return (threading.current_thread().name if threading else "") or _NO_NAME
+
+
 def _uncaught_in_thread(args: "ExceptHookArgs") -> None:
-    _record(args.exc_value, getattr(args.thread, "name", "") or "without a name")
+    _record(args.exc_value, getattr(args.thread, "name", "") or _NO_NAME)
     _thread_hook(args)
 
 
