@@ -270,6 +270,19 @@ def test_where_all_have_only_lost_their_peers_the_first_is_the_cause():
     assert (end.failure, end.victims) == (first, 1)
 
 
+def test_a_victim_that_told_first_is_not_counted_again_when_its_node_finds_the_cause():
+    victim = failed("a.1", 0, FailureKind.COMMUNICATION)
+    cause = failed("a.1", 1, others=1)
+    end = ended_by(judge(victim, {"a.1": cause}, max_restarts=0))
+    assert (end.failure, end.victims) == (cause, 1)
+
+
+def test_a_hang_that_another_node_found_stands_beside_what_its_own_node_tells():
+    hang = failed("b.1", 9, FailureKind.HANG)
+    end = ended_by(judge(hang, {"b.1": failed("b.1", 8, FailureKind.COMMUNICATION)}, max_restarts=0))
+    assert (end.failure, end.victims) == (hang, 1)
+
+
 def test_workers_that_lost_their_peers_with_a_node_that_is_gone_cost_no_restart():
     first = failed("a.1", 0, FailureKind.COMMUNICATION)
     made = made_by(judge(first, {"a.1": first}, nodes=("a.1", "b.1"), max_restarts=0))

@@ -7,6 +7,7 @@ from simulated_agent import offer
 
 from holdfast.coordination.keyspace import KeySpace
 from holdfast.coordination.model import Changes, Outcome, Put, Transaction
+from holdfast.errors.kind import FailureKind
 from holdfast.rendezvous.decide import LEASE_LOST, Leave, Settings, Start, Stop
 from holdfast.rendezvous.membership import (
     FENCE_AT,
@@ -18,7 +19,7 @@ from holdfast.rendezvous.membership import (
     Membership,
     Transact,
 )
-from holdfast.rendezvous.records import End, EndKind, Keys, encode
+from holdfast.rendezvous.records import End, EndKind, Failure, Keys, encode
 
 KEYS = Keys("job")
 TTL_S = 10.0
@@ -281,6 +282,25 @@ def test_a_failure_without_workers_is_none(talk):
     talk.seek()
     talk.membership.fail(None)
     assert talk.membership.me.failure is None
+
+
+def failed(rank, kind=FailureKind.EXCEPTION, others=0):
+    return Failure("a.1", "a", rank, rank, 77, 1, "why", 1.0, kind=kind, others=others)
+
+
+def test_the_cause_takes_the_place_of_a_victim_that_was_told_of_first(talk):
+    talk.run()
+    talk.membership.fail(failed(1, FailureKind.COMMUNICATION))
+    talk.membership.fail(failed(0))
+    talk.membership.fail(failed(1, FailureKind.COMMUNICATION))
+    assert talk.membership.me.failure == failed(0)
+
+
+def test_how_many_others_failed_is_learnt_although_another_was_told_of_first(talk):
+    talk.run()
+    talk.membership.fail(failed(1))
+    talk.membership.fail(failed(0, others=1))
+    assert talk.membership.me.failure == failed(1, others=1)
 
 
 def test_closing_ends_the_job_for_all(talk):
