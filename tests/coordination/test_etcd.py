@@ -204,6 +204,12 @@ def test_a_member_that_comes_back_is_used_again(one):
     run(story())
 
 
+def stop(member):
+    """Until no thread of it runs any more: the signal alone is only a request."""
+    os.kill(member.process.pid, signal.SIGSTOP)
+    os.waitpid(member.process.pid, os.WUNTRACED)
+
+
 def test_a_member_that_is_silent_is_given_up_with_all_that_is_under_way(one):
     async def story():
         (member,) = one.members
@@ -213,7 +219,7 @@ def test_a_member_that_is_silent_is_given_up_with_all_that_is_under_way(one):
             await anext(watch)
             await other.get("key")
             requests = [store.get("key") for _ in range(3)]
-            os.kill(member.process.pid, signal.SIGSTOP)
+            stop(member)
             try:
                 answers = await asyncio.gather(*requests, return_exceptions=True)
                 with pytest.raises(StoreUnavailableError):
@@ -231,7 +237,7 @@ def test_a_request_that_its_caller_cancels_is_cancelled_and_the_member_stays(one
         (member,) = one.members
         async with EtcdStore(one.endpoints, answer_timeout_s=60) as store:
             revision = await put(store, "key")
-            os.kill(member.process.pid, signal.SIGSTOP)
+            stop(member)
             try:
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(0.05):
