@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from benchmarks.measuring import Measurement
 
-SCENARIOS = ("job", "crash", "value", "tee", "start", "footprint", "rendezvous", "faults", "worker_store")
+SCENARIOS = ("job", "crash", "value", "tee", "start", "footprint", "rendezvous", "faults", "worker_store", "warm")
 
 _CHANGES_WORKERS = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONDEVMODE", "PYTHONPROFILEIMPORTTIME")
 """Settings of the caller's shell that would make the workers other programs than those described."""

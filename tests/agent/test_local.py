@@ -301,6 +301,18 @@ def test_a_signal_while_the_rendezvous_waits(agent_of, rdzv):
         agent_of().run()
 
 
+def test_a_signal_in_the_pause_between_attempts_tells_of_no_failure_twice(python_agent, post, monkeypatch):
+    """The workers listened for the request to stop, and are gone."""
+    script = "import os, holdfast.worker as w; w.heartbeat(1); os.kill(os.getpid(), 9)"
+    agent = python_agent(script, max_restarts=5, local_world_size=1)
+    monkeypatch.setattr(agent, "_pause", lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(SignalException):
+        agent.run()
+    assert states(agent, "WORKER") == ["FAILED", "FAILED"]
+    lines = Path(agent._event_log_path()).read_text().splitlines()
+    assert sum(json.loads(line)["name"] == "holdfast.failure" for line in lines) == 2
+
+
 def test_the_shutdown_timeout_holds_when_a_worker_fails(python_agent, post):
     script = (
         f"import os, sys, signal; sys.path.insert(0, {os.path.dirname(functions.__file__)!r}); import functions\n"

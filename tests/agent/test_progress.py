@@ -244,8 +244,50 @@ time.sleep(1000)
 """)
     reading = WatchedWorker(process.pid, str(tmp_path / "none")).read(7)
     assert reading.cpu_s >= 0.85
-    assert reading.output_bytes == 7
+    assert reading.output_bytes >= 7  # and what went to the stderr that it shares
     assert reading.beats == 0
+
+
+def test_what_a_program_of_a_program_computes_is_read(start_python, tmp_path):
+    process = start_python("""
+import os, time
+end, held = os.pipe()
+if os.fork() == 0:
+    os.close(held)
+    if os.fork() == 0:
+        while time.process_time() < 0.3:
+            pass
+        print("ready", flush=True)
+    os.read(end, 1)
+    os._exit(0)
+time.sleep(1000)
+""")
+    assert WatchedWorker(process.pid, str(tmp_path / "none")).read(0).cpu_s >= 0.25
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_what_goes_to_the_agents_own_console_counts_as_output(stream, tmp_path):
+    other = {"stdout": "stderr", "stderr": "stdout"}[stream]
+    code = f"""
+import sys
+for word in sys.stdin:
+    sys.{stream}.write(word)
+    sys.{stream}.flush()
+    print("said", file=sys.{other}, flush=True)
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=-1, text=True, bufsize=1, **{other: -1})
+    worker = WatchedWorker(process.pid, str(tmp_path / "none"))
+    try:
+        seen = []
+        for _ in range(3):
+            process.stdin.write("twelve bytes\n")
+            assert getattr(process, other).readline() == "said\n"
+            seen.append(worker.read(0).output_bytes)
+        assert seen == sorted(set(seen))
+        assert worker.read(0).output_bytes == seen[-1]
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_heartbeats_of_a_worker_are_read(start_python, tmp_path):

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from holdfast.agent import RunResult, SimpleElasticAgent, WorkerSpec, WorkerState
+from holdfast.errors import InputError
 from holdfast.rendezvous import RendezvousGracefulExitError
 from holdfast.rendezvous.store import LocalStore
 
@@ -47,6 +48,11 @@ def test_a_subclass_with_the_four_methods_is_an_agent(scripted):
     assert agent.run().state is WorkerState.SUCCEEDED
     assert agent.calls == ["start", "shutdown"]
     assert [worker.id for worker in agent.get_worker_group().workers] == ["id0", "id1"]
+
+
+def test_a_restart_policy_that_nobody_knows_is_refused(rdzv):
+    with pytest.raises(InputError, match="restart_policy 'never': write one of auto, always"):
+        Scripted(WorkerSpec("r", 2, rdzv, entrypoint="true", restart_policy="never"), [])
 
 
 def test_restarts(scripted):

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -65,3 +67,24 @@ def test_the_code_counts_even_if_nobody_can_be_told(monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)
     monkeypatch.setattr(sys, "stdout", None)
     assert ending(InputError("x")) == 2
+
+
+def shown(tmp_path, **options):
+    """The command ``runs``, whose answer names a directory, with another stdout."""
+    state = tmp_path / "stäte"
+    environment = {**os.environ, "XDG_STATE_HOME": str(state), "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "holdfast", "runs"]
+    return subprocess.run(command, env=environment, stderr=subprocess.PIPE, check=False, timeout=60, **options)
+
+
+def test_what_a_terminal_cannot_show_is_escaped(tmp_path):
+    done = shown(tmp_path, stdout=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert rb"st\xe4te" in done.stdout
+
+
+def test_a_stdout_that_takes_nothing_is_one_line(tmp_path):
+    with open("/dev/full", "w") as full:
+        done = shown(tmp_path, stdout=full)
+    assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
+    assert b"No space left on device" in done.stderr

@@ -93,6 +93,7 @@ with open("count", "a+") as file:
     code, _, told = run(script, "--max-restarts", "1", "--restart-window", "0.1")
     assert code == 0
     assert decisions(told) == ["restart"] * 3
+    assert [attempt["restart"] for attempt in told["attempt.started"]] == [0, 1, 2, 3]
 
 
 def test_a_pause_comes_after_faults_in_a_row_and_a_signal_ends_it(run):

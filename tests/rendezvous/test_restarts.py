@@ -59,6 +59,14 @@ def test_twice_at_the_same_line_is_enough():
     assert all(ruling.restarts for ruling in story(there, elsewhere, there, elsewhere))
 
 
+@pytest.mark.parametrize(
+    "name", ["OSError", "requests.exceptions.ReadTimeout", "huggingface_hub.errors.HfHubHTTPError"]
+)
+def test_what_the_world_outside_does_is_no_place(name):
+    assert place(EXCEPTION, name, "a.py:1", 1.0) == ""
+    assert place(EXCEPTION, "FileNotFoundError", "a.py:1", 1.0) == "FileNotFoundError at a.py:1"
+
+
 def test_always_means_always():
     always = Limits(3, policy=ALWAYS)
     faults = [Fault(EXCEPTION, 0.1, "ValueError at a.py:1", "a syntax error", "node")] * 5

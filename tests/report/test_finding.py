@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import written_runs
@@ -161,3 +162,22 @@ def test_colours_are_for_terminals_only(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     assert main(["report", directory]) == 0
     assert "\x1b" not in capsys.readouterr().out
+
+
+def test_a_run_id_with_a_slash_is_found(tmp_path):
+    events = Path(written_runs.success(tmp_path).directory, "events.jsonl")
+    events.write_text(events.read_text().replace("job7", "team/job7"))
+    register(str(events.parent))
+    assert find_run("team/job7").run_id == "team/job7"
+
+
+def test_a_part_that_cannot_be_read_does_not_hide_the_others(tmp_path):
+    nodes = written_runs.four_nodes(tmp_path / "shared")
+    register(nodes[1].directory)
+    log = Path(nodes[3].directory, "events.jsonl")
+    log.unlink()
+    log.symlink_to("/proc/self/mem")  # a file, and its first byte cannot be read by anybody
+    assert len(find_run("job7").nodes) == 3
+    assert len(find_run(str(tmp_path / "shared")).nodes) == 3
+    with pytest.raises(InputError, match="cannot be read"):
+        find_run(nodes[3].directory)

@@ -22,7 +22,7 @@ def test_a_failure_is_explained_with_rank_host_place_log_file_victims_and_advice
         "Why it failed",
         "  where       /work/train.py:23 in step",
         "  log file    /logs/job7_0a1b2c3d2/attempt_1/1/stderr.log",
-        "  victims     3 other workers only lost a peer",
+        "  victims     3 other workers failed with it",
         "  | ValueError: loss is nan after step 1200",
         "Time, of all nodes together",
     ):

@@ -64,7 +64,7 @@ def test_what_programs_put_into_names_plays_no_tricks_with_a_terminal():
 
 def test_ranks_of_which_nothing_is_known_are_shown_too():
     shown = render(gather("job", "asked for", 0.0, {0: RankStacks("node0", 1, "gibberish\n")}))
-    assert "all 1 ranks are at the same place: nothing is known" in shown
+    assert "the only rank: nothing is known" in shown
     assert "  gibberish\n" in shown
     assert "ranks   0" in render(gather("job", "asked for", 0.0, {}))
 

@@ -77,6 +77,7 @@ class Inspection:
         self._asked: list[str] = []
         self._ask_at = 0.0
         self._wanted: StacksRequest | None = None
+        self._hang_name = ""
 
     def begin(self, context: PContext, pages: Mapping[int, str], run_dir: str | None) -> None:
         """The workers of an attempt have started."""
@@ -147,8 +148,8 @@ class Inspection:
         from holdfast.stacks.dump import gather  # noqa: PLC0415 - only where somebody asks
 
         group = self._group
-        others = [node for node in range(group.group_world_size or 1) if node != group.group_rank]
-        asks = bool(others) and group.store is not None and group.spec.rdzv_handler.counts_restarts
+        others = self._others()
+        asks = bool(others)
         missing: dict[str, str] = {}
         if asks:
             try:
@@ -170,7 +171,7 @@ class Inspection:
                 ranks.update(found)
                 nodes.update(dict.fromkeys(found, node))
         if asks and not reason.startswith(_HANG):  # of a hang, one node judges, and the attempt ends with that
-            self._let_others_ask(name, others)
+            self._let_others_ask(name)
         dump = gather(group.spec.rdzv_handler.get_run_id(), reason, time.time(), ranks, missing)
         return dump, self._keep(dump, name, reason), nodes
 
@@ -211,10 +212,17 @@ class Inspection:
             except Exception as error:  # noqa: BLE001 - a node that is gone, or a store that is
                 return f"it did not answer: {error}"
 
-    def _let_others_ask(self, name: str, others: list[int]) -> None:
+    def _others(self) -> list[int]:
+        """The other nodes, if there is a way to ask them."""
+        group = self._group
+        if group.store is None or not group.spec.rdzv_handler.counts_restarts:
+            return []
+        return [node for node in range(group.group_world_size or 1) if node != group.group_rank]
+
+    def _let_others_ask(self, name: str) -> None:
         try:
             self._group.spec.rdzv_handler.stacks_gathered()
-            for node in others:
+            for node in self._others():
                 self._group.store.delete_key(_key(name, node))
         except SignalException:
             raise
@@ -248,10 +256,16 @@ class Inspection:
 
     # Hangs
 
+    def withdraw(self) -> None:
+        """What was found was no hang: the workers have ended by themselves. Others may ask again."""
+        self._quiet_until = time.monotonic() + ASK_AGAIN_S
+        if self._others():
+            self._let_others_ask(self._hang_name)
+
     def _judge(self, hung: list[Hung]) -> Hang | None:
         """All stand still because of one: the rank that stands elsewhere, or the first that made no progress.
 
-        None if another node is at it, or if the round came to its end meanwhile.
+        None if another node is at it, or if the round or the worker came to its end meanwhile.
         """
         from holdfast.errors.failure import ProcessFailure  # noqa: PLC0415 - only of a failure
         from holdfast.errors.kind import FailureKind  # noqa: PLC0415 - likewise
@@ -260,11 +274,15 @@ class Inspection:
         first = max(hung, key=lambda each: each.since_s)
         rank = next(each.global_rank for each in self._group.workers if each.local_rank == first.local_rank)
         log.warning("rank %s makes no progress: %s; the stacks of all ranks are collected", rank, first.why)
-        found = self._inspect(f"hang-{time.strftime('%Y%m%dT%H%M%S')}-{os.urandom(2).hex()}", _HANG + first.why)
+        self._hang_name = f"hang-{time.strftime('%Y%m%dT%H%M%S')}-{os.urandom(2).hex()}"
+        found = self._inspect(self._hang_name, _HANG + first.why)
         if found is None or self._group.spec.rdzv_handler.round_over() is not None:
             self._quiet_until = time.monotonic() + ASK_AGAIN_S
             return None
         dump, file, nodes = found
+        if rank not in dump.ranks:  # it has ended, and whoever looks next is told how
+            self.withdraw()
+            return None
         if dump.outliers:
             rank = dump.outliers[0]
         stacks = dump.ranks.get(rank)

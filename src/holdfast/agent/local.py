@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sys
 import time
 
 from holdfast.agent.environment import substitute_local_rank, worker_environment
@@ -23,6 +24,7 @@ from holdfast.processes.starting import start_processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from holdfast.agent.group import WorkerGroup, WorkerSpec
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from holdfast.errors import ProcessFailure
     from holdfast.processes import LogsSpecs, PContext, RunProcsResult
     from holdfast.torchstore import TorchStoreServer
+    from holdfast.warm.template import Template
     from holdfast.watchdog import FileTimerRequest, FileTimerServer
 
 ENABLE_FILE_TIMER = "TORCHELASTIC_ENABLE_FILE_TIMER"
@@ -68,6 +71,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         uninterruptible_state_timeout: float | None = None,
         stop_grace: float = STOP_GRACE_S,
         hang_timeout: float = 0.0,
+        warm: bool | Sequence[str] = False,
     ) -> None:
         super().__init__(spec, exit_barrier_timeout, shutdown_timeout)
         stuck_s = timeout_from_environment() if uninterruptible_state_timeout is None else uninterruptible_state_timeout
@@ -85,18 +89,23 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._pages = WorkerPages()
         self._inspection = Inspection(self._worker_group, self._chronicle, hang_timeout)
         self._hang_node: int | None = None
+        self._template = self._make_template(warm) if warm else None
         self._registered = ""
 
     def run(self, role: str = "default") -> RunResult:
         handlers.install()
         try:
             self._setup_healthcheck()
+            if self._template is not None:
+                self._template.start()  # its imports take as long as the rendezvous, or longer
             return super().run(role)
         finally:
             if self._health_check_server is not None:
                 self._health_check_server.stop()
             self._pages.close()
             self._inspection.close()
+            if self._template is not None:
+                self._template.close()
             handlers.uninstall()
 
     # Starting
@@ -127,7 +136,7 @@ class LocalElasticAgent(SimpleElasticAgent):
                 duplicate_stdout_filters=spec.duplicate_stdout_filters,
                 duplicate_stderr_filters=spec.duplicate_stderr_filters,
                 shutdown_timeout=self._shutdown_timeout,
-                before_start=lambda context: spec.rdzv_handler.on_lease(context.fence),
+                before_start=self._before_start,
             )
         except OSError as error:
             if not isinstance(spec.entrypoint, str):
@@ -145,6 +154,27 @@ class LocalElasticAgent(SimpleElasticAgent):
             self._registered = run_dir
             register(run_dir)
         return dict(self._pcontext.pids())
+
+    def _before_start(self, context: PContext) -> None:
+        context.template = self._template
+        self._worker_group.spec.rdzv_handler.on_lease(context.fence)
+
+    def _make_template(self, warm: bool | Sequence[str]) -> Template | None:
+        """What workers are forked from, if they are of a kind that can be."""
+        from holdfast.warm.template import Template  # noqa: PLC0415 - only for a warm start
+
+        spec = self._worker_group.spec
+        modules = None if isinstance(warm, bool) else warm
+        if not isinstance(spec.entrypoint, str):
+            if self._start_method == "fork":
+                return None  # they are forked from this very process
+            module = sys.modules.get(getattr(spec.entrypoint, "__module__", ""))
+            return Template([sys.executable], modules, getattr(module, "__file__", None))
+        command = [spec.entrypoint, *map(str, spec.args)]
+        if command[1:2] != ["-u"]:
+            log.warning("no warm start: %s is not a Python program that holdfast started", spec.entrypoint)
+            return None
+        return Template(command, modules)
 
     def _arguments(self, spec: WorkerSpec, local_rank: int) -> tuple[Any, ...]:
         if not isinstance(spec.entrypoint, str):
@@ -220,10 +250,16 @@ class LocalElasticAgent(SimpleElasticAgent):
         if result is None:
             self._tell_of_failure(worker_group)
             hang = None if self._is_failing(worker_group) else self._inspection.look()
-            if hang is not None:
+            if hang is None:
+                return RunResult(WorkerState.UNHEALTHY if self._is_stuck() else WorkerState.HEALTHY)
+            # It took a while to see where they are. What has happened by itself meanwhile is what happened.
+            result = self._seen = self._pcontext.wait(0)
+            if result is None and not self._is_failing(worker_group):
                 self._hang_node = hang.node_rank
                 return RunResult(WorkerState.FAILED, failures={hang.rank: hang.failure})
-            return RunResult(WorkerState.UNHEALTHY if self._is_stuck() else WorkerState.HEALTHY)
+            self._inspection.withdraw()
+            if result is None:
+                return RunResult(WorkerState.HEALTHY)
         if self._pcontext.is_fenced and not result.is_failed():
             return RunResult(WorkerState.STOPPED)
         return self._result(worker_group, result)

@@ -1,8 +1,8 @@
 """Workers that make no progress: alive, and yet nothing comes of them.
 
 A program that sends heartbeats says itself how it is, and from its first one on nothing else counts. Of any other, all
-that can be seen from outside is whether it writes something or computes. A worker that waits in a busy loop for a peer
-computes; only heartbeats show that it hangs.
+that can be seen from outside is whether it, or what it has started, writes something or computes. A worker that waits
+in a busy loop for a peer computes; only heartbeats show that it hangs.
 
 Times are those of the monotonic clock. The memory that workers share with the agent has heartbeats in the same.
 """
@@ -14,7 +14,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from holdfast.worker.page import Page
 
@@ -26,6 +26,11 @@ CPU_IDLE_SHARE = 0.02
 
 LATE_MIN_S = 5.0
 """An agent that looks later than this after it wanted to was stopped itself, and its workers perhaps, too."""
+
+FAMILY_MAX = 256
+"""How many processes of a worker are looked at: itself, and what it has started, as compilers are by build tools."""
+
+_CONSOLES = (1, 2)
 
 _UTIME = 11
 """The place of the CPU times in /proc/PID/stat, counted from the state: utime, stime, cutime, cstime."""
@@ -152,13 +157,14 @@ class WatchedWorker:
         if stat is None:
             return None
         state, cpu_s = stat
+        family = _family(self.pid)
         numbers = None if self._page is None else self._page.numbers
         return Reading(
             beats=0 if numbers is None else numbers[BEATS],
             beat_at=0.0 if numbers is None else numbers[BEAT_NS] / 1e9,
             step=-1 if numbers is None else numbers[STEP],
-            output_bytes=output_bytes,
-            cpu_s=cpu_s + sum(child[1] for pid in _children(self.pid) if (child := _stat(pid)) is not None),
+            output_bytes=output_bytes + _unheard_bytes(family),
+            cpu_s=cpu_s + sum(found[1] for pid in family[1:] if (found := _stat(pid)) is not None),
             state=state,
         )
 
@@ -219,6 +225,30 @@ def _stat(pid: int) -> tuple[str, float] | None:
     if state in _ENDED:
         return None
     return state, sum(map(int, words[_UTIME : _UTIME + 4])) / os.sysconf("SC_CLK_TCK")
+
+
+def _family(pid: int) -> list[int]:
+    """A process and its descendants."""
+    found = [pid]
+    for member in found:
+        found += _children(member)[: FAMILY_MAX - len(found)]
+    return found
+
+
+def _unheard_bytes(pids: Sequence[int]) -> int:
+    """How much processes have written, to whatever, that share this process's stdout or stderr, and so go past
+    whoever counts. 0 where the kernel does not tell.
+    """
+    written = 0
+    for pid in pids:
+        try:
+            if not any(os.path.samestat(os.stat(f"/proc/{pid}/fd/{fd}"), os.fstat(fd)) for fd in _CONSOLES):
+                continue
+            with open(f"/proc/{pid}/io", encoding="ascii") as file:
+                written += next((int(line.split()[1]) for line in file if line.startswith("wchar:")), 0)
+        except OSError:
+            continue
+    return written
 
 
 def _children(pid: int) -> list[int]:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 EXIT_BARRIER_TIMEOUT_S = 300
 """How long a node whose workers are done waits for the other nodes, where nobody says otherwise."""
 
+RESTART_POLICIES = ("auto", "always")
+
 _ROLE_INFO = "torchelastic/role_info/"
 _ASSIGNED_RANKS = "torchelastic/assigned_ranks/"
 _TERMINAL_STATE = "torchelastic/agent/terminal_state."
@@ -65,8 +67,13 @@ class SimpleElasticAgent(ElasticAgent):
         exit_barrier_timeout: float = EXIT_BARRIER_TIMEOUT_S,
         shutdown_timeout: float = SHUTDOWN_TIMEOUT_S,
     ) -> None:
+        if spec.restart_policy not in RESTART_POLICIES:
+            from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+
+            raise InputError(f"restart_policy {spec.restart_policy!r}: write one of {', '.join(RESTART_POLICIES)}")
         self._worker_group = WorkerGroup(spec)
         self._remaining_restarts = spec.max_restarts
+        self._forgiven_restarts = 0
         self._exit_barrier_timeout = exit_barrier_timeout
         self._shutdown_timeout = shutdown_timeout
         self._began = time.monotonic()
@@ -225,7 +232,8 @@ class SimpleElasticAgent(ElasticAgent):
         self._initialize_workers(worker_group)
 
     def _restart_count(self) -> int:
-        return self._worker_group.spec.max_restarts - self._remaining_restarts
+        """All of them: it rises with every restart, also where a window gives the budget back."""
+        return self._forgiven_restarts + self._worker_group.spec.max_restarts - self._remaining_restarts
 
     # Running
 
@@ -344,10 +352,12 @@ class SimpleElasticAgent(ElasticAgent):
         self._record_worker_events(result)
         self._past = ruling.past
         self._remaining_restarts -= 1
-        log.warning("%s; restart %s of %s", _outline(result), self._restart_count(), spec.max_restarts)
+        spent = spec.max_restarts - self._remaining_restarts
+        log.warning("%s; restart %s of %s", _outline(result), spent, spec.max_restarts)
         if ruling.pause_s:
             log.warning("a pause of %s s before the next attempt, after faults in a row", f"{ruling.pause_s:g}")
             self._stop_workers(group)
+            group.state = after(group.state, Step.STOP)  # for a signal that comes meanwhile: nobody is left to ask
             self._pause(ruling.pause_s)
         self._restart_workers(group)
         return False
@@ -370,6 +380,7 @@ class SimpleElasticAgent(ElasticAgent):
         ruling = rule(past, fault, limits)
         if ruling.restarts and past.spent > 0 and ruling.past.spent == 1:
             log.info("the workers ran for %s s: restarts are counted anew", round(cause.ran_s))
+            self._forgiven_restarts += spec.max_restarts - self._remaining_restarts
             self._remaining_restarts = spec.max_restarts
         self._chronicle.verdict(
             rank,

@@ -71,16 +71,27 @@ def _leave(code: int, last_words: str) -> int:
 
 
 def show(text: str) -> None:
-    """Print `text`, unless its reader has left, as in ``holdfast --help | true``."""
-    with suppress(BrokenPipeError):
-        print(text)
+    """Print `text`, unless its reader has left, as in ``holdfast --help | true``. What stdout cannot encode is escaped.
+
+    Raises:
+        UserError: it cannot be written; the disk is full, say.
+    """
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+    except BrokenPipeError:
+        pass
+    except OSError as error:
+        from holdfast.errors.tree import UserError  # noqa: PLC0415 - only of a failure
+
+        raise UserError(f"holdfast: stdout cannot be written: {error.strerror}") from error
 
 
 def _flush_stdout() -> None:
-    """Bring out what was printed, unless its reader has left."""
+    """Bring out what was printed, unless its reader has left, or whoever printed it knows that it cannot be."""
     try:
         with suppress(AttributeError, ValueError):  # no stdout, or a closed one
             sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError:
         # What is still in the buffer goes nowhere, instead of failing again when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -134,6 +134,20 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             of_type=one_of(*START_METHODS),
             help=f"how the children of --run-path come to be: {', '.join(START_METHODS)}",
         ),
+        Option(
+            "--warm",
+            is_ours=True,
+            help="fork the workers, at the start and at every restart, from a process that has imported what the "
+            "script imports at its top level",
+        ),
+        Option(
+            "--warm-imports",
+            metavar="MODULES",
+            default=[],
+            of_type=comma_separated,
+            is_ours=True,
+            help="the modules that it imports instead, as in torch,numpy; goes with --warm, and includes it",
+        ),
         Option("--role", metavar="NAME", default="default", help="what these workers are called"),
     ),
     "keeping it running": (

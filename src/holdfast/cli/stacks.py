@@ -6,7 +6,6 @@ import errno
 import os
 import select
 import stat
-import sys
 import time
 from argparse import ArgumentParser
 
@@ -125,13 +124,15 @@ def _await(run_dir: str, name: str, fd: int) -> None:
             raise UserError(f"{PROG}: the run in {run_dir} ended before it answered")
         if time.monotonic() > deadline:
             raise UserError(
-                f"{PROG}: the agent of {run_dir} did not answer within {ANSWER_MAX_S:.0f} s; is it stopped?"
+                f"{PROG}: the agent of {run_dir} did not answer within {ANSWER_MAX_S:.0f} s: it is stopped, "
+                "or no workers run, as nodes still meet or end"
             )
         has_left = bool(poll.poll(STEP_S * 1000))  # the answer may have come just before
 
 
 def _show(run_dir: str, name: str, *, as_json: bool) -> None:
-    from holdfast.stacks.dump import read, result_path  # noqa: PLC0415 - not for --help
+    from holdfast.cli.report import has_colours  # noqa: PLC0415 - not for --help
+    from holdfast.stacks.dump import read, result_path  # noqa: PLC0415 - likewise
     from holdfast.stacks.render import render  # noqa: PLC0415 - likewise
 
     path = result_path(run_dir, name, "json")
@@ -139,5 +140,4 @@ def _show(run_dir: str, name: str, *, as_json: bool) -> None:
         with open(path, encoding="utf-8") as file:
             show(file.read().rstrip("\n"))
         return
-    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    show(f"{render(read(path), colour=colour)}\nkept in {result_path(run_dir, name, 'txt')}")
+    show(f"{render(read(path), colour=has_colours())}\nkept in {result_path(run_dir, name, 'txt')}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from holdfast.processes import LogsSpecs
@@ -19,7 +20,8 @@ class LaunchConfig:
     seconds that workers which listen for it have to end by themselves; `store_host`, who serves the workers' store at
     MASTER_ADDR:MASTER_PORT, ``agent`` or ``rank0``; `restart_window`, seconds after which workers that ran so long have
     all of `max_restarts` again, 0 for never; `restart_policy`, ``auto`` or ``always``; `hang_timeout`, seconds without
-    progress after which a worker has failed, 0 for no limit.
+    progress after which a worker has failed, 0 for no limit; `warm`, whether workers are forked from a process that has
+    done their imports, or which imports those are.
     """
 
     __hash__ = None  # type: ignore[assignment]  # the fields can change
@@ -55,6 +57,7 @@ class LaunchConfig:
         restart_window: float = 0.0,
         restart_policy: str = "auto",
         hang_timeout: float = 0.0,
+        warm: bool | Sequence[str] = False,
     ) -> None:
         self.min_nodes = min_nodes
         self.max_nodes = max_nodes
@@ -85,6 +88,7 @@ class LaunchConfig:
         self.restart_window = restart_window
         self.restart_policy = restart_policy
         self.hang_timeout = hang_timeout
+        self.warm = warm
         # The older argument still wins, as it does there.
         self.rdzv_configs.setdefault("timeout", RENDEZVOUS_TIMEOUT_S)
         if rdzv_timeout != -1:

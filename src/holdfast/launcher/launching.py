@@ -189,6 +189,7 @@ def _make_agent(
         health_check_server=health_check_server,
         stop_grace=config.stop_grace,
         hang_timeout=config.hang_timeout,
+        warm=config.warm,
     )
 
 

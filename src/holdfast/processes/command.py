@@ -20,7 +20,7 @@ class SubprocessContext(PContext):
             Launch(
                 rank,
                 [check_text(f"{self.name}: rank {rank}", str(argument)) for argument in (self.entrypoint, *args)],
-                with_startup(self._environment(rank)),
+                self._environment(rank) if self._is_warm else with_startup(self._environment(rank)),
                 self.logs.stdouts[rank],
                 self.logs.stderrs[rank],
             )

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from holdfast.errors.notice import notice
 from holdfast.processes.interruption import SignalException, SignalWakeUp, Uninterrupted, handlers
-from holdfast.processes.kept import KeptProcesses
+from holdfast.processes.kept import KeptProcesses, NoTemplateError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from holdfast.errors import ProcessFailure
     from holdfast.errors.diagnosis import Evidence
-    from holdfast.processes.kept import Exit
+    from holdfast.processes.kept import Exit, KeeperSource
     from holdfast.processes.launch import Launch
     from holdfast.processes.logs import LogsSpecs
     from holdfast.processes.oom import OomWatch
@@ -99,6 +99,9 @@ class PContext:
         self._filtered_logs: list[TextIO] = []
         self._console_patience_s: float | None = None
         self._kept: KeptProcesses | None = None
+        self.template: KeeperSource | None = None
+        """What the processes are forked from, if that is set before the start and can be used then."""
+        self._is_warm = False
         self._oom_watch: OomWatch | None = None
         self._fence_at: float | None = None
         self._stopped_at = float("inf")
@@ -141,8 +144,9 @@ class PContext:
             raise
 
     def _start(self) -> None:
+        self._is_warm = self.template is not None and self.template.is_ready()
         with Uninterrupted():
-            self._kept = kept = KeptProcesses(self._launches(), self._fence_at)
+            self._kept = kept = self._keep()
         self._wait_until(lambda: kept.is_started)
         if kept.error is not None:
             raise kept.error
@@ -155,6 +159,15 @@ class PContext:
         with Uninterrupted():
             self._oom_watch = OomWatch(kept.pids.values())
         self._start_tails()
+
+    def _keep(self) -> KeptProcesses:
+        if self._is_warm:
+            try:
+                return KeptProcesses(self._launches(), self._fence_at, self.template)
+            except NoTemplateError:
+                self._is_warm = False
+                self._release()
+        return KeptProcesses(self._launches(), self._fence_at)
 
     def _give_up(self, death_sig: signal.Signals) -> None:
         """Close a set that the caller will never see, whatever comes; another signal ends the grace."""

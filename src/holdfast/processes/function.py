@@ -82,8 +82,8 @@ class MultiprocessContext(PContext):
             tracker = resource_tracker.getfd()
             assert tracker is not None
             fds.append(tracker)
-            if self.start_method == "forkserver":
-                program = PickledCall(pickled, tracker)
+            if self.start_method == "forkserver" or self._is_warm:
+                program = PickledCall(pickled, tracker, is_fresh=self.start_method == "spawn")
             else:
                 program = spawn.get_command_line(pipe_handle=pickled, tracker_fd=tracker)
         return Launch(rank, program, self._environment(rank), self.logs.stdouts[rank], self.logs.stderrs[rank], fds)

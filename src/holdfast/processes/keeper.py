@@ -47,7 +47,7 @@ from contextlib import suppress
 from holdfast.processes.children import children, end_children, signal_group
 from holdfast.processes.ending import is_ending
 from holdfast.processes.hearing import Hearing
-from holdfast.processes.launch import call
+from holdfast.processes.launch import Becoming, call
 from holdfast.processes.prctl import adopt_orphans, die_with_parent
 from holdfast.processes.signal_setup import ignore_signals
 from holdfast.worker.injection import for_this_process
@@ -85,21 +85,34 @@ POLL_MAX_S = 86_400.0
 """The longest that one system call waits; a longer wait is several. Any deadline may be given, also infinity."""
 
 
-def keep(launches: Sequence[Launch], ends: Ends, agent_pid: int, signals: SignalSetup) -> NoReturn:
-    """Be the keeper of `launches`, and exit. Called in a process of its own, with all signals blocked."""
+def keep(
+    launches: Sequence[Launch], ends: Ends, agent_pid: int, signals: SignalSetup, *, is_child: bool = True
+) -> NoReturn:
+    """Be the keeper of `launches`, and exit. Called in a process of its own, with all signals blocked.
+
+    `is_child` of the agent, or of a process that forks keepers for it. Only a worker whose launch is `in_process` comes
+    back from here, with `Becoming`.
+    """
     code = 1
+    becoming = None
     try:
-        _Keeper(launches, ends, agent_pid, signals).run()
+        _Keeper(launches, ends, agent_pid, signals, is_child=is_child).run()
         code = 0
+    except Becoming as ready:
+        becoming = ready
     except BaseException:  # noqa: BLE001 - whatever happens, this process must not return into its caller's frames
         end_children()
         sys.excepthook(*sys.exc_info())
     finally:
-        os._exit(code)
+        if becoming is None:
+            os._exit(code)
+    raise becoming.with_traceback(None)
 
 
 class _Keeper:
-    def __init__(self, launches: Sequence[Launch], ends: Ends, agent_pid: int, signals: SignalSetup) -> None:
+    def __init__(
+        self, launches: Sequence[Launch], ends: Ends, agent_pid: int, signals: SignalSetup, *, is_child: bool
+    ) -> None:
         commands, reports, counts = ends
         self._launches = launches
         self._commands = commands
@@ -127,7 +140,8 @@ class _Keeper:
         ignore_signals()
         adopt_orphans()
         self._agent = _pidfd_of(agent_pid)
-        if os.getppid() != agent_pid:
+        # Of a parent that is another's, the end of the command pipe says the same.
+        if is_child and os.getppid() != agent_pid:
             raise SystemExit("the agent ended before its keeper began")
         self._poll = select.poll()
         self._handlers: dict[int, Callable[[], object]] = {}
@@ -192,6 +206,7 @@ class _Keeper:
             if pid == 0:
                 os.close(starting)
                 self._become(launch, held_until_exec)
+                raise Becoming(launch)
             self._hearing.forked(launch.rank)
             self._ranks[pid] = launch.rank
             self._tell(f"pid {launch.rank} {pid}")
@@ -199,25 +214,17 @@ class _Keeper:
         os.close(held_until_exec)
         self._watch(starting, started)
 
-    def _become(self, launch: Launch, starting: int) -> NoReturn:
+    def _become(self, launch: Launch, starting: int) -> None:
+        """In the worker. Returns only if it is to become its program in this process."""
         program = launch.program
-        code = PROGRAM_NOT_STARTED
+        code: int | None = PROGRAM_NOT_STARTED
         try:
-            signal.set_wakeup_fd(-1)
-            os.setsid()
-            die_with_parent(signal.SIGKILL)
-            if os.getppid() != self._pid:
-                os._exit(code)
-            heard = self._hearing.connect(launch.rank)
-            for path, fd in ((launch.stdout, 1), (launch.stderr, 2)):
-                if path and fd not in heard:
-                    _append_to(path, fd)
-            if launch.fds is not None:
-                _keep_only({self._reports, starting, *launch.fds})
-                for fd in launch.fds:
-                    os.set_inheritable(fd, True)
-            self._signals.restore()
-            if callable(program):
+            self._prepare(launch, starting)
+            if launch.in_process:
+                self._let_go(starting)
+                _set_comm(self._name)
+                code = None
+            elif callable(program):
                 self._let_go(starting)
                 _set_comm(self._name)
                 code = call(program, launch.env)
@@ -232,7 +239,25 @@ class _Keeper:
         except BaseException:  # noqa: BLE001 - a worker must not go on as a second keeper
             sys.excepthook(*sys.exc_info())
         finally:
-            os._exit(code)
+            if code is not None:
+                os._exit(code)
+
+    def _prepare(self, launch: Launch, starting: int) -> None:
+        """Have what the program is to start with: its session, its streams, its descriptors, its signals."""
+        signal.set_wakeup_fd(-1)
+        os.setsid()
+        die_with_parent(signal.SIGKILL)
+        if os.getppid() != self._pid:
+            os._exit(PROGRAM_NOT_STARTED)
+        heard = self._hearing.connect(launch.rank)
+        for path, fd in ((launch.stdout, 1), (launch.stderr, 2)):
+            if path and fd not in heard:
+                _append_to(path, fd)
+        if launch.fds is not None:
+            _keep_only({self._reports, starting, *launch.fds})
+            for fd in launch.fds:
+                os.set_inheritable(fd, True)
+        self._signals.restore()
 
     def _let_go(self, starting: int) -> None:
         """What an exec would have closed."""

@@ -25,13 +25,33 @@ from holdfast.processes.standard_streams import open_missing
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import NoReturn
+    from typing import NoReturn, Protocol
 
     from holdfast.processes.interruption import SignalWakeUp
+
+    class KeeperSource(Protocol):
+        """A process that workers are forked from, with all that they need imported: see `holdfast.warm`."""
+
+        def is_ready(self) -> bool:
+            """Whether it can be used now; waits until that is known."""
+
+        def fork_keeper(
+            self, launches: list[tuple[object, ...]], ends: tuple[int, int, int], fds: Sequence[int]
+        ) -> tuple[int, int]:
+            """A keeper in a copy of it: the process identifier, and a pidfd.
+
+            Raises:
+                NoTemplateError: that did not work.
+            """
+
     from holdfast.processes.keeper import Ends
 
 _READ_BYTES = 65536
 _FRESH_KEEPER = "import sys; sys.path.insert(0, sys.argv[1]); from holdfast.processes.kept import main; main()"
+
+
+class NoTemplateError(Exception):
+    """A set that was to be forked from a template has to be started in the ordinary way."""
 
 
 class Exit:
@@ -52,7 +72,9 @@ class Exit:
 class KeptProcesses:
     """A running set. Its state changes only in `update`, so that a caller decides when to look."""
 
-    def __init__(self, launches: Sequence[Launch], fence_at: float | None = None) -> None:
+    def __init__(
+        self, launches: Sequence[Launch], fence_at: float | None = None, template: KeeperSource | None = None
+    ) -> None:
         self.pids: dict[int, int] = {}
         self.exits: dict[int, Exit] = {}
         self.heard: dict[int, str] = {}
@@ -69,6 +91,7 @@ class KeptProcesses:
         self._report = b""
         self._users = 0
         self._closed = False
+        self._keeper_fd = -1
         # Reentrant: a handler of the user's may close the set while the same thread is in here.
         self._lock = _thread.RLock()
         self._ranks = [launch.rank for launch in launches]
@@ -83,8 +106,14 @@ class KeptProcesses:
             os.set_blocking(self._reports, False)
             if fence_at is not None:
                 self.fence(fence_at)  # for the keeper to find: this process may be stopped before it can say more
-            start = _fresh if _wants_fresh(launches) else _copy
-            self.keeper_pid = start(launches, (commands, reports, self._counts), (self._commands, self._reports))
+            ends = (commands, reports, self._counts)
+            if template is None:
+                start = _fresh if _wants_fresh(launches) else _copy
+                self.keeper_pid = start(launches, ends, (self._commands, self._reports))
+            else:
+                passed = [fd for launch in launches for fd in launch.fds or ()]
+                plain = [_plain(launch) for launch in launches]
+                self.keeper_pid, self._keeper_fd = template.fork_keeper(plain, ends, passed)
         except BaseException:
             for fd in fds:
                 os.close(fd)
@@ -101,9 +130,16 @@ class KeptProcesses:
         with self._lock:
             if not self.is_gone:
                 with suppress(ProcessLookupError):
-                    os.kill(self.keeper_pid, signal.SIGCONT)  # somebody may have stopped it; it is our child, unreaped
+                    self._continue_keeper()
                 with suppress(BrokenPipeError):  # the keeper has ended, and nothing is left to stop
                     os.write(self._commands, b"stop %d %f\n" % (signum, grace_s))
+
+    def _continue_keeper(self) -> None:
+        """Somebody may have stopped it."""
+        if self._keeper_fd >= 0:
+            signal.pidfd_send_signal(self._keeper_fd, signal.SIGCONT)
+        else:
+            os.kill(self.keeper_pid, signal.SIGCONT)  # our child, unreaped
 
     def fence(self, at: float) -> None:
         """Let the set live until this monotonic time, or until a later fence. Any thread may say so."""
@@ -211,6 +247,11 @@ class KeptProcesses:
 
     def _end(self) -> None:
         self.is_started = self.is_gone = True
+        if self._keeper_fd >= 0:
+            poll = select.poll()
+            poll.register(self._keeper_fd, select.POLLIN)
+            poll.poll()  # its parent is the template
+            return
         with suppress(ChildProcessError):  # somebody waits for every child of this process
             os.waitpid(self.keeper_pid, 0)
 
@@ -220,6 +261,9 @@ class KeptProcesses:
             for fd in (self._reports, self._commands, self._counts):
                 os.close(fd)
             self._reports = self._commands = self._counts = -1
+            if self._keeper_fd >= 0:
+                os.close(self._keeper_fd)
+                self._keeper_fd = -1
 
 
 def _wants_fresh(launches: Sequence[Launch]) -> bool:
@@ -281,7 +325,7 @@ def _fresh(launches: Sequence[Launch], ends: Ends, _agents_ends: Sequence[int]) 
 
 def _plain(launch: Launch) -> tuple[object, ...]:
     call = launch.program
-    program = (call.fd, call.tracker) if isinstance(call, PickledCall) else list(call)  # type: ignore[arg-type]
+    program = (call.fd, call.tracker, call.is_fresh) if isinstance(call, PickledCall) else list(call)  # type: ignore[arg-type]
     return (launch.rank, program, dict(launch.env), launch.stdout, launch.stderr, launch.fds)
 
 

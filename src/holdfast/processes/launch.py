@@ -16,10 +16,11 @@ class Launch:
 
     `program` is a command line, or a function that runs in a fork of the keeper and returns the exit code. `env` is
     the whole environment. `stdout` and `stderr` are paths to append to, or empty to inherit. Of the descriptors,
-    the standard ones and `fds` stay open; None keeps all, as a fork does.
+    the standard ones and `fds` stay open; None keeps all, as a fork does. A command that is `in_process` is not
+    executed: the fork of the keeper is to become it, in the hands of whoever called `keep`.
     """
 
-    __slots__ = ("env", "fds", "program", "rank", "stderr", "stdout")
+    __slots__ = ("env", "fds", "in_process", "program", "rank", "stderr", "stdout")
 
     def __init__(
         self,
@@ -29,6 +30,8 @@ class Launch:
         stdout: str = "",
         stderr: str = "",
         fds: Sequence[int] | None = (),
+        *,
+        in_process: bool = False,
     ) -> None:
         self.rank = rank
         self.program = program
@@ -36,17 +39,28 @@ class Launch:
         self.stdout = stdout
         self.stderr = stderr
         self.fds = fds
+        self.in_process = in_process
+
+
+class Becoming(BaseException):
+    """Raised out of `keep` in a worker: this process is ready to become the program of `launch`."""
+
+    def __init__(self, launch: Launch) -> None:
+        super().__init__()
+        self.launch = launch
 
 
 class PickledCall:
     """A program that is a pickled function in a descriptor, in the form that multiprocessing gives to its children.
 
-    `tracker` is the descriptor of the resource tracker that it shares with its parent.
+    `tracker` is the descriptor of the resource tracker that it shares with its parent. One that `is_fresh` was to have
+    an interpreter of its own.
     """
 
-    def __init__(self, fd: int, tracker: int) -> None:
+    def __init__(self, fd: int, tracker: int, is_fresh: bool = False) -> None:
         self.fd = fd
         self.tracker = tracker
+        self.is_fresh = is_fresh
 
     def __call__(self) -> int:
         from multiprocessing import resource_tracker, spawn  # noqa: PLC0415 - only for functions
@@ -59,8 +73,11 @@ class PickledCall:
 def call(program: Callable[[], int], env: Mapping[str, str]) -> int:
     os.environ.clear()
     os.environ.update(env)
+    # As in every Python program.
+    for signum in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(signum, signal.SIG_IGN)
     if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # as in every Python program
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return program()
     except BaseException:  # noqa: BLE001 - what runs the function handles its errors; this is the rest

@@ -59,6 +59,9 @@ MAY_GO_AWAY = frozenset(
 )
 """Exceptions that tell of the world outside the program: that they came twice at one line proves nothing."""
 
+MAY_GO_AWAY_ENDINGS = ("Timeout", "TimeoutError", "ConnectionError", "ConnectError", "HTTPError")
+"""How libraries call theirs: ReadTimeout, EndpointConnectionError, HfHubHTTPError."""
+
 
 def hopeless(failure: ProcessFailure) -> str:
     """Why no restart can help after this failure; "" if one may."""
@@ -73,7 +76,8 @@ def hopeless(failure: ProcessFailure) -> str:
 def place(kind: FailureKind, exception: str, where: str, ran_s: float) -> str:
     """What names a failure so that it can be recognised: for an exception within seconds, its class and its line."""
     name = exception.rpartition(".")[2]
-    is_known = kind is FailureKind.EXCEPTION and where and name not in MAY_GO_AWAY
+    is_outside = name in MAY_GO_AWAY or name.endswith(MAY_GO_AWAY_ENDINGS)
+    is_known = kind is FailureKind.EXCEPTION and where and not is_outside
     return f"{name} at {where}" if is_known and ran_s < FAST_S else ""
 
 

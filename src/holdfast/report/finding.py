@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 from holdfast.errors.tree import InputError
 from holdfast.events.run_index import known_runs
@@ -40,12 +41,12 @@ def find_run(name: str = "") -> Run:
         if _is_run(name):
             return run_of([read_node(name)])
         return _newest_in(name)
-    if name and os.path.sep in name:
-        raise InputError(f"{name!r} is no directory")
     known = [directory for directory in known_runs() if _is_run(directory)]
-    if not known:
+    if not known and os.path.sep not in name:
         raise InputError("no run is known here; name the directory of one (holdfast run --log-dir)")
     newest = next((directory for directory in known if not name or run_id_of(directory) == name), None)
+    if newest is None and os.path.sep in name:
+        raise InputError(f"{name!r} is no directory, and no run of this id is known here")
     if newest is None:
         raise InputError(f"no run {name!r} is known here, and it is no directory; {_named(known)}")
     return run_of(_with_others(read_node(newest), [*known, *_siblings(newest)]))
@@ -61,6 +62,15 @@ def read_node(directory: str) -> Node:
     return node_of(log, os.path.abspath(directory), presence_of(*agent_of(log)))
 
 
+def _readable(directories: list[str]) -> list[Node]:
+    """The parts of runs that can be read: one that is gone, or not for us to read, does not hide the others."""
+    nodes: list[Node] = []
+    for directory in directories:
+        with suppress(InputError):
+            nodes.append(read_node(directory))
+    return nodes
+
+
 def _is_run(directory: str) -> bool:
     return os.path.isfile(os.path.join(directory, EVENT_LOG))
 
@@ -69,7 +79,7 @@ def _newest_in(directory: str) -> Run:
     found = _runs_in(directory)
     if not found:
         raise InputError(f"{directory!r} is no run's directory and holds none: there is no {EVENT_LOG}")
-    nodes = [read_node(each) for each in found]
+    nodes = _readable(found) or [read_node(found[0])]  # of which the error says why
     # Of one machine these are in order. Of several, the clocks only pick which run is shown.
     newest = max(nodes, key=lambda node: node.started_at)
     chosen = _together(newest, nodes)
@@ -99,14 +109,14 @@ def _siblings(directory: str) -> list[str]:
 
 def _with_others(newest: Node, directories: Iterable[str]) -> list[Node]:
     seen = {os.path.realpath(newest.directory)}
-    nodes = [newest]
+    others: list[str] = []
     prefix = os.path.basename(newest.directory).rpartition("_")[0]
     for directory in directories:
         is_named_so = os.path.basename(directory).rpartition("_")[0] == prefix
         if is_named_so and os.path.realpath(directory) not in seen:
             seen.add(os.path.realpath(directory))
-            nodes.append(read_node(directory))
-    return _together(newest, nodes)
+            others.append(directory)
+    return _together(newest, _readable(others))
 
 
 def _together(newest: Node, nodes: list[Node]) -> list[Node]:

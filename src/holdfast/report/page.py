@@ -163,7 +163,7 @@ def _verdict(run: Run) -> str:
         return ""
     verdict, cause = run.verdict, run.verdict.cause
     is_final = run.outcome is Outcome.FAILED
-    victims = f"{counted(verdict.victims, 'other worker')} only lost a peer" if verdict.victims else ""
+    victims = f"{counted(verdict.victims, 'other worker')} failed with it" if verdict.victims else ""
     stacks = [each for a in _attempts_of(run) for each in a.stacks]
     facts = {
         "where": _path(cause.where),
@@ -267,7 +267,7 @@ def _node_row(node: Node) -> str:
 
 def _attempts(run: Run) -> str:
     if not run.rounds:
-        return "<section>\n<h2>Attempts</h2>\n<p>No attempt is recorded: no workers ran.</p>\n</section>"
+        return "<section>\n<h2>Attempts</h2>\n<p>No attempt is recorded.</p>\n</section>"
     shown = list(run.rounds)
     left_out = len(shown) - ATTEMPTS_HEAD - ATTEMPTS_TAIL
     parts = [_attempt(run, each) for each in (shown if left_out <= 0 else shown[:ATTEMPTS_HEAD])]

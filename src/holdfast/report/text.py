@@ -131,9 +131,7 @@ class _Writer:
                     "log file": visible(cause.log_file),
                     "memory": f"{cause.max_rss_kib / 1024:,.0f} MiB at its peak" if cause.max_rss_kib else "",
                     "ran": duration(cause.ran_s) if cause.ran_s else "",
-                    "victims": f"{counted(verdict.victims, 'other worker')} only lost a peer"
-                    if verdict.victims
-                    else "",
+                    "victims": f"{counted(verdict.victims, 'other worker')} failed with it" if verdict.victims else "",
                     "decision": decided(verdict),
                 }.items()
             ),
@@ -149,7 +147,7 @@ class _Writer:
 
     def _attempts(self, run: Run) -> list[str]:
         if not run.rounds:
-            return ["No attempt is recorded: no workers ran."]
+            return ["No attempt is recorded."]
         rows = [_row(each) for each in run.rounds]
         left_out = len(rows) - ATTEMPTS_HEAD - ATTEMPTS_TAIL
         head, tail = rows, rows[:0]

@@ -62,6 +62,8 @@ def summary(dump: Dump) -> str:
         places = {place_line(group): None for group in dump.groups if group.ranks[0] in dump.outliers}
         verb = "is" if len(dump.outliers) == 1 else "are"
         return f"{named(dump.outliers)} {verb} not where the others are: {'; '.join(places)}"
+    if len(dump.ranks) == 1:
+        return f"the only rank: {place_line(dump.groups[0])}"
     if len(dump.groups) == 1:
         return f"all {len(dump.ranks)} ranks are at the same place: {place_line(dump.groups[0])}"
     return f"the {len(dump.ranks)} ranks are at {len(dump.groups)} places, and none stands out"

@@ -1,0 +1,206 @@
+"""Whether a process can be forked after its imports, and its copies each be as if they had done them.
+
+It can if the imports left nothing that copies would share or lose, and did not ask what each copy has of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import sys
+import time
+from contextlib import suppress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+THREAD_END_WAIT_S = 1.0
+"""How long a thread that was joined may take to leave the kernel."""
+
+_MEMORY_DEVICES = 1
+_FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
+_NOT_ALL_THERE = ("SigCgt", "SigIgn")
+
+OWN_VARIABLES = frozenset(
+    (
+        *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT"),
+        *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"),
+        *("TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE"),
+        *("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_LOCAL_DEVICE_IDS"),
+        "HOLDFAST_GENERATION",
+    )
+)
+"""Variables that a worker has and the process that imports for it has not."""
+
+
+class Environment(os._Environ[str]):  # noqa: SLF001 - what os.environ is
+    """``os.environ`` that takes note of who asks for what workers have each their own of."""
+
+    asked: str
+
+    def __getitem__(self, key: str) -> str:
+        self._note(key)
+        return super().__getitem__(key)
+
+    def __setitem__(self, key: str, value: str) -> None:
+        self._note(key)
+        super().__setitem__(key, value)
+
+    def __delitem__(self, key: str) -> None:
+        self._note(key)
+        super().__delitem__(key)
+
+    def _note(self, key: object) -> None:
+        if key in OWN_VARIABLES and not self.asked:
+            self.asked = str(key)
+
+
+class Safety:
+    """What the process was like before the imports. `problem` says what they did to it that copies cannot live with."""
+
+    def __init__(self) -> None:
+        self.fds: dict[int, bool] = {}
+        """What the imports have open, and copies can have; whether other programs inherit it."""
+        self._fds = _open_fds()
+        self._handlers = _handlers()
+        self._shared = _shared_memory()
+        self._environ = os.environ.__class__
+        os.environ.asked = ""  # type: ignore[attr-defined]
+        os.environ.__class__ = Environment
+
+    def finish(self) -> None:
+        """The imports are done."""
+        os.environ.__class__ = self._environ
+        del os.environ.asked  # type: ignore[attr-defined]
+
+    def problem(self) -> str:
+        """What was done since the last look, as the rest of a sentence; or ""."""
+        if name := os.environ.asked:  # type: ignore[attr-defined]
+            return f"asked for {name}, which each worker has its own of"
+        for has_happened, what in (
+            (_has_threads, "started threads"),
+            (_has_initialised_cuda, "initialised CUDA"),
+            (_has_children, "started a process"),
+            (lambda: _handlers() != self._handlers, "set signal handlers"),
+            (_has_timers, "set a timer"),
+            (lambda: _shared_memory() - self._shared, "made memory or locks that copies of the process would share"),
+        ):
+            if has_happened():
+                return what
+        return self._descriptors()
+
+    def _descriptors(self) -> str:
+        for fd in _open_fds() - self._fds - self.fds.keys():
+            status = os.fstat(fd)
+            is_memory_device = stat.S_ISCHR(status.st_mode) and os.major(status.st_rdev) == _MEMORY_DEVICES
+            if not stat.S_ISREG(status.st_mode) and not is_memory_device:
+                return f"left {os.readlink(f'/proc/self/fd/{fd}')} open"
+            self.fds[fd] = os.get_inheritable(fd)
+        return ""
+
+
+def hidden_module(directory: str, unharmed: Iterable[str]) -> str:
+    """A file of the program's own that hides a module which was imported already, as another; or "".
+
+    `unharmed` are modules that are there before a program begins, which it cannot hide.
+    """
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return ""
+    for entry in names:
+        name, dot, _ = entry.partition(".")
+        module = sys.modules.get(name)
+        if module is None or name in unharmed:
+            continue
+        path = os.path.join(directory, entry)
+        is_module = entry.endswith((".py", ".so", ".pyc")) if dot else _is_package(path)
+        file = getattr(module, "__file__", None) or ""
+        if is_module and not _is_same(file, path) and not file.startswith(path + os.sep):
+            return path
+    return ""
+
+
+def _is_package(path: str) -> bool:
+    return any(os.path.exists(os.path.join(path, name)) for name in ("__init__.py", "__init__.pyc"))
+
+
+def _is_same(one: str, other: str) -> bool:
+    with suppress(OSError):
+        return os.path.samefile(one, other)
+    return False
+
+
+def _open_fds() -> set[int]:
+    found = set()
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        with suppress(OSError):  # that of the list itself
+            os.fstat(fd)
+            found.add(fd)
+    return found
+
+
+def _has_threads() -> bool:
+    """Threads that a fork does not end. Those of OpenBLAS, for one, end when a fork is near and come back when they are
+    needed.
+    """
+    if len(os.listdir("/proc/self/task")) == 1:
+        return False
+    threading = sys.modules.get("threading")
+    if threading is not None and threading.active_count() > 1:
+        return True
+    import warnings  # noqa: PLC0415 - hardly ever needed
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # there are threads, and that is the question
+        pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    deadline = time.monotonic() + THREAD_END_WAIT_S
+    while len(os.listdir("/proc/self/task")) > 1:
+        if time.monotonic() > deadline:
+            return True
+        os.sched_yield()
+    return False
+
+
+def _has_initialised_cuda() -> bool:
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    is_initialized = getattr(cuda, "is_initialized", None)
+    return is_initialized is not None and bool(is_initialized())
+
+
+def _has_timers() -> bool:
+    return any(signal.getitimer(which)[0] for which in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF))
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _handlers() -> dict[object, object]:
+    """Which signals are handled, by Python and by others."""
+    found: dict[object, object] = {int(signum): signal.getsignal(signum) for signum in signal.valid_signals()}
+    ours = sum(1 << (signum - 1) for signum in signal.valid_signals())
+    faulthandler = sys.modules.get("faulthandler")
+    if faulthandler is not None and faulthandler.is_enabled():
+        ours &= ~sum(1 << (signum - 1) for signum in _FAULTS)  # they are set anew in a worker
+    with open("/proc/self/status") as file:
+        for line in file:
+            name, _, value = line.partition(":")
+            if name in _NOT_ALL_THERE:
+                found[name] = int(value, 16) & ours
+    return found
+
+
+def _shared_memory() -> set[str]:
+    """Mappings that a copy would share, and could write to."""
+    with open("/proc/self/maps") as file:
+        return {line for line in file if "w" in (modes := line.split(maxsplit=2)[1]) and "s" in modes}

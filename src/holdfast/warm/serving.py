@@ -1,0 +1,373 @@
+"""The template: a process that has imported what workers need, and forks a keeper with its workers on request.
+
+It has one thread, and nothing open that workers must not share: if the imports left it otherwise, it says so and ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import marshal
+import os
+import select
+import signal
+import socket
+import sys
+from contextlib import suppress
+
+from holdfast.processes.keeper import keep
+from holdfast.processes.launch import Becoming, Launch, PickledCall
+from holdfast.processes.prctl import die_with_parent
+from holdfast.processes.signal_setup import SignalSetup
+from holdfast.warm.becoming import Program, become, begin
+from holdfast.warm.freshening import Changes, freshen, open_files, show_command, write_files
+from holdfast.warm.safety import Safety, hidden_module
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from types import CodeType
+    from typing import Any
+
+MESSAGE_MAX_BYTES = 64 * 1024
+"""What one message holds; what is longer comes in a file."""
+
+DESCRIPTORS_MAX = 250
+"""How many descriptors one message carries: the kernel takes 253."""
+
+FIRST_DESCRIPTOR = 100
+"""The template's own begin here, so that what imports open has the numbers that it has in any program."""
+
+_LIBRARY_DIRECTORIES = ("site-packages", "dist-packages")
+
+
+def serve(fd: int, modules: Iterable[str]) -> Callable[[], None]:
+    """Be the template; returns only in a worker: what it is to run. `modules` are those of every interpreter."""
+    control = socket.socket(fileno=_out_of_the_way(fd))
+    _, received, _, _ = socket.recv_fds(control, MESSAGE_MAX_BYTES, 1)
+    if not received:
+        os._exit(0)  # the agent has gone
+    brief = _read(received[0])
+    os.close(received[0])
+    if brief["dies_with_parent"]:
+        die_with_parent(signal.SIGKILL)
+    template = _Template(control, brief, frozenset(modules))
+    try:
+        template.run()
+    except Becoming as becoming:
+        launch = becoming.launch
+    except KeyboardInterrupt:
+        os._exit(0)
+    else:
+        os._exit(0)
+    return template.become(launch)
+
+
+class _Template:
+    def __init__(self, control: socket.socket, brief: dict[str, Any], modules_of_python: frozenset[str]) -> None:
+        self._control = control
+        self._modules_of_python = modules_of_python
+        self._given: list[str] | None = brief["modules"]
+        self._source: str | None = brief["source"]
+        self._env: dict[str, str] = brief["env"]
+        self._program = Program(brief["words"])
+        self._hooks: CodeType | None = _compiled(brief["hooks"]) if brief["hooks"] else None
+        self._changes = Changes({}, {})
+        self._fds: dict[int, bool] = {}
+        self._received: list[int] = []
+        self._wakeup: tuple[int, ...] = ()
+        self._stamps: dict[str, tuple[int, int, int]] = {}
+        self._files: list[Any] = []
+
+    def run(self) -> None:
+        """Import, and answer until the agent has gone. Raises `Becoming` in a worker."""
+        if self._program.name:
+            begin(self._program)
+        # Before all others: so it is the last thing that happens in a worker.
+        atexit.register(lambda: write_files(self._files))
+        problem = self._import_all()
+        if problem:
+            self._say({"problem": problem})
+            return
+        self._settle()
+        self._say({"modules": len(sys.modules)})
+        wake, wakeup = self._wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(signum, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        poll.register(wake, select.POLLIN)
+        while True:
+            for fd, _ in poll.poll():
+                if fd == wake:
+                    os.read(wake, 4096)
+                    _reap()
+                elif not self._answer():
+                    return
+
+    # Importing
+
+    def _import_all(self) -> str:
+        """Import; returns what makes it impossible to fork this process, or ""."""
+        if problem := _unsupported():
+            return problem
+        safety = Safety()
+        count = len(sys.modules)
+        if problem := safety.problem():  # not that there was an import yet, but sitecustomize and the like have run
+            return f"the start of Python {problem}"
+        for name, parts in self._imports().items():
+            if self._given is None and not _is_library(name):
+                continue
+            # What cannot be imported is the workers' affair: they may have a way around it.
+            try:
+                __import__(name, None, None, parts)
+            except KeyboardInterrupt:
+                raise
+            except BaseException:  # noqa: BLE001, S110 - see above
+                pass
+            if len(sys.modules) != count:
+                count = len(sys.modules)
+                if problem := safety.problem():
+                    return f"import {name} {problem}"
+        safety.finish()
+        self._fds = safety.fds
+        self._changes = Changes(self._env, os.environ)
+        if hidden := self._hidden():
+            return f"{hidden} hides a module of the same name that is imported already"
+        return ""
+
+    def _imports(self) -> dict[str, tuple[str, ...]]:
+        if self._given is not None:
+            return dict.fromkeys(self._given, ())
+        from holdfast.warm.reading import files_of_module, imports_of  # noqa: PLC0415 - not where modules are given
+
+        here = os.getcwd()
+        program = self._program
+        if self._source is not None:
+            files = [self._source]
+        elif program.is_module:
+            files = files_of_module(program.name, [here, *sys.path])
+        elif os.path.isdir(program.path):
+            files = [os.path.join(program.path, "__main__.py")]
+        else:
+            files = [program.path]
+        roots = [here, *(os.path.dirname(os.path.realpath(path)) for path in files[-1:])]
+        found = imports_of(files, roots)
+        return {name: parts for name, parts in found.items() if name.partition(".")[0] != "holdfast"}
+
+    def _hidden(self) -> str:
+        directory = self._program.directory if self._program.name else ""
+        return hidden_module(directory, self._modules_of_python) if directory else ""
+
+    def _settle(self) -> None:
+        """What was done once must not be done by every copy."""
+        import ctypes  # noqa: PLC0415 - there already
+
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(AttributeError, ValueError, OSError):
+                stream.flush()
+        ctypes.CDLL(None).fflush(None)
+        gc.collect()
+        self._files = open_files() if self._fds else []
+        # Copies share its memory for as long as nobody looks at it.
+        gc.freeze()
+        self._stamps = {path: stamp for path in _files() if (stamp := _stamp(path)) is not None}
+
+    # Answering
+
+    def _answer(self) -> bool:
+        data, fds, flags, _ = socket.recv_fds(self._control, MESSAGE_MAX_BYTES, DESCRIPTORS_MAX)
+        if not data:
+            return False
+        self._received += fds
+        if flags & socket.MSG_CTRUNC:
+            self._received.append(-1)
+        if data == b"fresh":
+            self._say(self._freshness())
+        elif data == b"fork":
+            fds, self._received = self._received, []
+            self._fork_keeper(fds)
+            for fd in fds:
+                if fd >= 0:
+                    os.close(fd)
+        return True
+
+    def _freshness(self) -> dict[str, Any]:
+        changed = next((path for path, stamp in self._stamps.items() if _stamp(path) != stamp), None) or self._hidden()
+        return {"stale": changed} if changed else {"fresh": True}
+
+    def _fork_keeper(self, fds: list[int]) -> None:
+        if -1 in fds:
+            self._say({"refused": "it has no room for that many descriptors"})
+            return
+        request = _read(fds[0])
+        if taken := self._fds.keys() & set(request["fds"]):
+            self._say({"refused": f"an import has the descriptor {min(taken)}"})
+            return
+        _reap()  # keepers that have ended since; nobody is to see them
+        signals = SignalSetup.block_all()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            signals.unblock()
+            self._say({"refused": f"it cannot be forked: {error.strerror}"})
+            return
+        if pid == 0:
+            self._become_keeper(request, fds)
+        signals.unblock()
+        pidfd = os.pidfd_open(pid)
+        with suppress(OSError):  # an agent that is gone
+            socket.send_fds(self._control, [marshal.dumps({"keeper": pid})], [pidfd])
+        os.close(pidfd)
+
+    def _become_keeper(self, request: dict[str, Any], fds: list[int]) -> None:
+        """In the copy; leaves only as a worker that is about to become its program."""
+        try:
+            signal.set_wakeup_fd(-1)
+            os.close(self._control.detach())
+            for fd in self._wakeup:
+                os.close(fd)
+            brief, directory, *rest = fds
+            os.fchdir(directory)
+            os.close(brief)
+            os.close(directory)
+            ends = _place(rest[:3], dict(zip(request["fds"], rest[3:], strict=True)))
+            blocked, ignored = request["signals"]
+            launches = [self._launch(*plain) for plain in request["launches"]]
+        except BaseException:  # noqa: BLE001 - this copy must not go on as a second template
+            sys.excepthook(*sys.exc_info())
+            os._exit(1)
+        keep(launches, ends, request["agent_pid"], SignalSetup(blocked, ignored), is_child=False)
+
+    def _launch(self, rank: int, program: Any, env: dict[str, str], out: str, err: str, fds: list[int]) -> Launch:
+        env = self._changes.applied_to(env)
+        kept = [*fds, *self._fds]
+        if not isinstance(program, tuple):
+            return Launch(rank, program, env, out, err, kept, in_process=True)
+        call = PickledCall(*program)
+        if call.is_fresh:  # its end is that of an interpreter
+            return Launch(rank, call, env, out, err, kept, in_process=True)
+
+        def fresh_call() -> int:
+            freshen(env, self._fds)
+            return call()
+
+        return Launch(rank, fresh_call, env, out, err, kept)
+
+    def _say(self, message: dict[str, Any]) -> None:
+        with suppress(OSError):  # an agent that is gone
+            self._control.send(marshal.dumps(message))
+
+    # In a worker
+
+    def become(self, launch: Launch) -> Callable[[], None]:
+        """Be the process of `launch`; returns what is left: to run it."""
+        freshen(launch.env, self._fds)
+        program = launch.program
+        if isinstance(program, PickledCall):
+            return lambda: sys.exit(program())
+        assert not callable(program)
+        show_command(program)
+        words = list(program)[1:]
+        return become(Program(words), words, self._hooks)
+
+
+def _out_of_the_way(fd: int) -> int:
+    import fcntl  # noqa: PLC0415 - once
+
+    try:
+        moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR)
+    except OSError:  # beyond the limit of this process
+        os.set_inheritable(fd, False)
+        return fd
+    os.close(fd)
+    return moved
+
+
+def _unsupported() -> str:
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):
+        return "this system has no pidfd"
+    return ""
+
+
+def _is_library(name: str) -> bool:
+    """Whether it is a module of an installed package, or of Python itself."""
+    import sysconfig  # noqa: PLC0415 - not where modules are given
+    from importlib.util import find_spec  # noqa: PLC0415 - likewise
+
+    top = name.partition(".")[0]
+    if top in sys.stdlib_module_names:
+        return True
+    try:
+        spec = find_spec(top)
+    except Exception:  # noqa: BLE001 - a broken package, or something that only looks like one
+        return False
+    if spec is None:
+        return False
+    places = [spec.origin] if spec.origin and spec.has_location else list(spec.submodule_search_locations or [])
+    own = tuple({path + os.sep for key in ("purelib", "platlib") if (path := sysconfig.get_path(key))})
+    return any(place.startswith(own) or _is_installed(place) for place in places)
+
+
+def _is_installed(path: str) -> bool:
+    return any(part in _LIBRARY_DIRECTORIES for part in path.split(os.sep))
+
+
+def _place(ends: Sequence[int], wanted: dict[int, int]) -> tuple[int, int, int]:
+    """Give descriptors the numbers that they are wanted at. Returns where `ends` are, which may be anywhere else."""
+    free: list[int] = []
+    moved: list[int] = []
+    for end in ends:
+        while end in wanted:
+            free.append(end)
+            end = os.dup(end)  # noqa: PLW2901 - a number that nobody wants
+        moved.append(end)
+    for fd in free:
+        os.close(fd)
+    waiting = {number: fd for number, fd in wanted.items() if number != fd}
+    while waiting:
+        number = next((number for number in waiting if number not in waiting.values()), None)
+        if number is None:  # each is in another's place
+            number = next(iter(waiting))
+            holder = next(other for other, fd in waiting.items() if fd == number)
+            waiting[holder] = os.dup(number)
+        fd = waiting.pop(number)
+        os.dup2(fd, number, inheritable=False)
+        os.close(fd)
+    commands, reports, counts = moved
+    return commands, reports, counts
+
+
+def _read(fd: int) -> dict[str, Any]:
+    with open(fd, "rb", closefd=False) as file:
+        file.seek(0)
+        content: dict[str, Any] = marshal.load(file)  # noqa: S302 - from our parent
+    return content
+
+
+def _compiled(path: str) -> CodeType:
+    with open(path, "rb") as file:
+        return compile(file.read(), path, "exec", dont_inherit=True)
+
+
+def _files() -> set[str]:
+    paths = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    return {path for path in paths if isinstance(path, str)}
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _reap() -> None:
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass

@@ -1,0 +1,334 @@
+"""The agent's end of a template: starts it, waits for its imports, asks it for keepers."""
+
+from __future__ import annotations
+
+import marshal
+import os
+import select
+import signal
+import sys
+import time
+from contextlib import contextmanager, suppress
+
+from holdfast.logger import get_logger
+from holdfast.processes.interruption import SignalWakeUp, Uninterrupted, handlers
+from holdfast.processes.keeper import poll_ms
+from holdfast.processes.kept import NoTemplateError
+from holdfast.processes.signal_setup import SignalSetup
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+MESSAGE_MAX_BYTES = 64 * 1024
+"""What one message holds; what is longer comes in a file."""
+
+DESCRIPTORS_MAX = 250
+"""How many descriptors one message carries: the kernel takes 253."""
+
+ANSWER_WAIT_S = 30.0
+"""A template that does not answer in this time is given up. Its imports may take as long as they want."""
+
+END_WAIT_S = 1.0
+"""How long a template that has hung up may take to end, before it is ended."""
+
+DEATHS_MAX = 3
+"""So many templates may die of their imports before it is clear that the next one would, too."""
+
+_ANSWER_FDS = 1
+
+TOO_OLD = 78
+"""The exit code of an interpreter that is none of ours."""
+
+_BOOT = (
+    f"import sys; sys.version_info >= (3, 11) or sys.exit({TOO_OLD}); modules = [*sys.modules]; "
+    # Ours is found by its place. All else is looked for as the workers do, without the directory that -c adds.
+    "del sys.path[: 1 - sys.flags.safe_path]; sys.path.insert(0, sys.argv[1]); import holdfast; del sys.path[0]; "
+    "from holdfast.warm.serving import serve; program = serve(int(sys.argv[2]), modules); "
+    "del sys, modules, holdfast, serve; program()"
+)
+# What stands behind the two arguments is for ps and pkill: the program that the workers will be.
+
+_NOTHING: tuple[bytes, list[int], int, None] = (b"", [], 0, None)
+
+log = get_logger(__name__)
+
+
+class Template:
+    """A process that workers can be forked from. It is made anew when it is gone or out of date.
+
+    `command` is what a worker runs, ``python -u [-m] program arguments``; for functions it is the interpreter alone,
+    and `source` the file that they are in. `modules` are those to import, or None for what the program imports.
+    """
+
+    def __init__(self, command: Sequence[str], modules: Sequence[str] | None = None, source: str | None = None) -> None:
+        self._command = list(command)
+        self._modules = None if modules is None else list(modules)
+        self._source = source
+        self._control: socket.socket | None = None
+        self._pid = -1
+        self._has_imported = False
+        self._is_hopeless = False
+        self._deaths = 0
+        self._exit_code: int | None = None  # of the last one, if it ended by itself
+
+    @property
+    def pid(self) -> int:
+        """Its process identifier; -1 while there is none."""
+        return self._pid
+
+    def start(self) -> None:
+        """Begin with the imports; returns at once. Said again, it does nothing while the template lives."""
+        if self._control is not None or self._is_hopeless:
+            return
+        if option := _option_in(self._command[1:]):
+            self._give_up(f"{option} is an option of the interpreter")
+            return
+        import socket  # noqa: PLC0415 - only for a warm start
+
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        python = self._command[0]
+        try:
+            self._pid = os.posix_spawnp(
+                python,
+                [python, *self._flags(), "-c", _BOOT, root, str(theirs.fileno()), *self._command[1:]],
+                os.environ,
+                file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), theirs.fileno())],
+                setsid=True,  # Ctrl-C on a terminal is the agent's
+            )
+        except (OSError, NotImplementedError) as error:
+            ours.close()
+            self._give_up(f"{python} cannot be started: {getattr(error, 'strerror', '') or error}")
+            return
+        finally:
+            theirs.close()
+        self._control, self._has_imported = ours, False
+        self._send_brief()
+
+    def _flags(self) -> list[str]:
+        if len(self._command) > 1:
+            return ["-u"]
+        import subprocess  # noqa: PLC0415 - only for functions
+
+        # As multiprocessing starts its children.
+        flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
+        return flags
+
+    def _send_brief(self) -> None:
+        brief = {
+            "words": self._command[1:],
+            "modules": self._modules,
+            "source": self._source,
+            "env": dict(os.environ),
+            "hooks": _hooks_file() if os.environ.get("HOLDFAST_HOOKS") != "0" else "",
+            # The kernel tells of the end of the thread that forked, not of the process.
+            "dies_with_parent": _is_main_thread(),
+        }
+        with _file_with(brief) as fd:
+            self._send(b"brief", [fd])  # if it has died, that will be seen
+
+    def is_ready(self) -> bool:
+        """Whether workers can be forked from it now; waits for its imports. A signal raises.
+
+        One that has died is made anew for the next time, and this time workers start without it. One that has imported
+        files which have changed since is made anew now.
+        """
+        if self._has_imported and self._is_out_of_date():
+            self.close()
+            self.start()
+        if not self._has_imported and self._control is not None:
+            self._wait_for_imports()
+        is_ready = self._has_imported
+        self.start()
+        return is_ready
+
+    def _wait_for_imports(self) -> None:
+        said, _ = self._receive(None)
+        if said.get("problem"):
+            self._give_up(f"{said['problem']}")
+        elif said:
+            self._has_imported, self._deaths = True, 0
+            log.info("the template has imported %s modules", said["modules"])
+        else:
+            self._deaths += 1
+            if self._exit_code == TOO_OLD:
+                self._give_up(f"{self._command[0]} is older than Python 3.11")
+            elif self._deaths < DEATHS_MAX:
+                log.warning("the template died of its imports%s: this start is a cold one", self._how_it_ended())
+            else:
+                self._give_up(f"the template died of its imports{self._how_it_ended()}, {self._deaths} times")
+
+    def _is_out_of_date(self) -> bool:
+        said, _ = self._ask(b"fresh", [])
+        if said.get("stale"):
+            log.info("%s has changed: the template is made anew", said["stale"])
+        elif not said:
+            log.warning("the template has died%s: this start is a cold one", self._how_it_ended())
+        return "stale" in said
+
+    def fork_keeper(
+        self, launches: list[tuple[object, ...]], ends: tuple[int, int, int], fds: Sequence[int]
+    ) -> tuple[int, int]:
+        """A keeper of `launches` in a copy of the template: its process identifier, and a pidfd of it.
+
+        Raises:
+            NoTemplateError: the template cannot do that.
+        """
+        signals = SignalSetup.block_all()
+        signals.unblock()
+        numbers = sorted(set(fds))
+        request = {
+            "launches": launches,
+            "fds": numbers,
+            "agent_pid": os.getpid(),
+            "signals": (tuple(map(int, signals.blocked)), tuple(map(int, signals.ignored))),
+        }
+        directory = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with _file_with(request) as brief:
+                said, received = self._ask(b"fork", [brief, directory, *ends, *numbers])
+        finally:
+            os.close(directory)
+        if "keeper" not in said:
+            reason = said.get("refused") or f"the template has died{self._how_it_ended()}"
+            log.warning("this start is a cold one: %s", reason)
+            self.start()
+            raise NoTemplateError(reason)
+        return said["keeper"], received[0]
+
+    def close(self) -> None:
+        """End the template. Keepers that came from it go on."""
+        control, self._control = self._control, None
+        self._has_imported = False
+        if control is not None:
+            control.close()
+        self._exit_code = None
+        if self._pid > 0:
+            with suppress(ProcessLookupError, ChildProcessError):
+                has_ended = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+                # Our child, unreaped, and its group: an import may have started something.
+                os.killpg(self._pid, signal.SIGKILL)
+                _, status = os.waitpid(self._pid, 0)
+                if has_ended:
+                    self._exit_code = os.waitstatus_to_exitcode(status)
+            self._pid = -1
+
+    def _how_it_ended(self) -> str:
+        code = self._exit_code
+        if code is None or code >= 0:
+            return ""
+        return f" ({signal.Signals(-code).name})" if -code in {*signal.Signals} else f" (signal {-code})"
+
+    # What is said
+
+    def _ask(self, what: bytes, fds: Sequence[int]) -> tuple[dict[str, Any], list[int]]:
+        """What the template answers; nothing if it has died, or may as well have."""
+        if self._control is None:
+            return {}, []
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGCONT)  # our child, unreaped; somebody may have stopped it
+        if not self._send(what, fds):
+            self.close()
+            return {}, []
+        return self._receive(ANSWER_WAIT_S)
+
+    def _send(self, what: bytes, fds: Sequence[int]) -> bool:
+        import socket  # noqa: PLC0415 - only for a warm start
+
+        assert self._control is not None
+        try:
+            for first in range(0, max(len(fds), 1), DESCRIPTORS_MAX):
+                chunk = fds[first : first + DESCRIPTORS_MAX]
+                is_last = first + DESCRIPTORS_MAX >= len(fds)
+                socket.send_fds(self._control, [what if is_last else b"more"], chunk)
+        except OSError:
+            return False
+        return True
+
+    def _receive(self, patience_s: float | None) -> tuple[dict[str, Any], list[int]]:
+        """What the template says next; nothing if it has died. A signal raises, and ends the template: what it has to
+        say would be taken for the answer to another question.
+        """
+        import socket  # noqa: PLC0415 - only for a warm start
+
+        control = self._control
+        assert control is not None
+        deadline = None if patience_s is None else time.monotonic() + patience_s
+        has_answered = False
+        try:
+            has_answered = self._wait_for(control, deadline)
+            data, fds, _, _ = socket.recv_fds(control, MESSAGE_MAX_BYTES, _ANSWER_FDS) if has_answered else _NOTHING
+        except OSError:
+            data, fds = b"", []
+        except BaseException:
+            self.close()
+            raise
+        if not data:
+            if has_answered:
+                _wait_for_end(self._pid)  # the kernel closes its socket first
+            self.close()
+            return {}, []
+        said: dict[str, Any] = marshal.loads(data)  # noqa: S302 - from our child
+        return said, fds
+
+    def _wait_for(self, control: socket.socket, deadline: float | None) -> bool:
+        poll = select.poll()
+        poll.register(control, select.POLLIN)
+        with Uninterrupted(), SignalWakeUp() as signals:
+            if signals.fd is not None:
+                poll.register(signals.fd, select.POLLIN)
+            while True:
+                handlers.raise_pending(sections=1)
+                wait_s = None if deadline is None else deadline - time.monotonic()
+                if wait_s is not None and wait_s <= 0:
+                    return False
+                if any(fd == control.fileno() for fd, _ in poll.poll(None if wait_s is None else poll_ms(wait_s))):
+                    return True
+                signals.drain()
+
+    def _give_up(self, reason: str) -> None:
+        self._is_hopeless = True
+        self.close()
+        log.warning("no warm start: %s", reason)
+
+
+@contextmanager
+def _file_with(content: Any) -> Iterator[int]:
+    """A descriptor of memory that holds `content`."""
+    fd = os.memfd_create("holdfast-warm")
+    try:
+        with open(fd, "wb", closefd=False) as file:
+            marshal.dump(content, file)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _option_in(words: Sequence[str]) -> str:
+    """An option of the interpreter that only the interpreter itself can heed."""
+    left = [word for word in words if word != "-u"]
+    return left[0] if left and left[0].startswith("-") and left[0] != "-m" else ""
+
+
+def _wait_for_end(pid: int) -> None:
+    with suppress(AttributeError, OSError):
+        fd = os.pidfd_open(pid)
+        try:
+            poll = select.poll()
+            poll.register(fd, select.POLLIN)
+            poll.poll(poll_ms(END_WAIT_S))
+        finally:
+            os.close(fd)
+
+
+def _is_main_thread() -> bool:
+    threading = sys.modules.get("threading")  # without it there are no others
+    return threading is None or threading.current_thread() is threading.main_thread()
+
+
+def _hooks_file() -> str:
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return os.path.join(here, "worker", "hooks.py")

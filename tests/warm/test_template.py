@@ -1,0 +1,159 @@
+"""The agent's end of a template, with templates that misbehave; and how descriptors get their numbers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from liveness import exists, footprint, settle
+
+from holdfast.processes.kept import NoTemplateError
+from holdfast.warm import template as module
+from holdfast.warm.template import Template
+
+# Python that does as the template should up to a point. Its words are "-u -c BOOT ROOT DESCRIPTOR ...".
+ACTOR = """#!{python}
+import marshal, os, socket, sys, time
+control = socket.socket(fileno=int(sys.argv[5]))
+socket.recv_fds(control, 65536, 1)
+{then}
+"""
+
+IMPORTED = "control.send(marshal.dumps({'modules': 1}))\n"
+
+
+@pytest.fixture
+def actor(tmp_path):
+    """Makes a template that is an actor."""
+    made = []
+
+    def make(then):
+        path = tmp_path / "actor"
+        path.write_text(ACTOR.format(python=sys.executable, then=then))
+        path.chmod(0o755)
+        made.append(Template([str(path), "-u", "script.py"]))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def fork(template):
+    ends = (*os.pipe(), os.memfd_create("counts"))
+    try:
+        return template.fork_keeper([], ends, ())
+    except NoTemplateError:
+        return None
+    finally:
+        for fd in ends:
+            os.close(fd)
+
+
+def test_one_that_does_not_answer_is_given_up(actor, monkeypatch):
+    monkeypatch.setattr(module, "ANSWER_WAIT_S", 0.2)
+    before = footprint()
+    template = actor(f"{IMPORTED}time.sleep(1000)")
+    template.start()
+    assert template.is_ready()
+    first = template.pid
+    assert not template.is_ready()
+    assert not exists(first)
+    assert template.pid not in (first, -1), "there is another for the next time"
+    assert template.is_ready()
+    assert fork(template) is None
+    template.close()
+    assert template.pid == -1
+    settle(before)
+
+
+def test_one_that_refuses(actor):
+    template = actor(
+        f"{IMPORTED}socket.recv_fds(control, 65536, 250)\n"
+        "control.send(marshal.dumps({'refused': 'it is tired'}))\ntime.sleep(1000)"
+    )
+    template.start()
+    assert template.is_ready()
+    first = template.pid
+    assert fork(template) is None
+    assert template.pid == first, "it may be able to next time"
+
+
+def test_one_that_ends_instead_of_an_answer(actor):
+    template = actor(f"{IMPORTED}socket.recv_fds(control, 65536, 250)\nos._exit(3)")
+    template.start()
+    assert template.is_ready()
+    assert fork(template) is None
+    assert template.is_ready()
+
+
+def test_one_that_lives_on_without_its_end_of_the_line(actor):
+    template = actor("control.close()\ntime.sleep(1000)")
+    template.start()
+    first = template.pid
+    assert not template.is_ready()
+    assert not exists(first)
+
+
+def test_an_interpreter_that_is_not_there(tmp_path, caplog):
+    template = Template([str(tmp_path / "missing"), "-u", "script.py"])
+    template.start()
+    template.start()
+    assert not template.is_ready()
+    assert caplog.text.count("no warm start: ") == 1
+
+
+def test_closed_it_can_be_started_again(tmp_path):
+    before = footprint()
+    script = tmp_path / "script.py"
+    script.write_text("import json\n")
+    template = Template([sys.executable, "-u", str(script)])
+    for _ in range(3):
+        template.start()
+        assert template.is_ready()
+        assert template.is_ready()
+        template.close()
+        template.close()
+    settle(before)
+
+
+NUMBERS = """
+import os, random, sys
+from holdfast.warm.serving import _place
+
+def inode(fd):
+    return os.fstat(fd).st_ino
+
+for seed in range(300):
+    random.seed(seed)
+    low = os.dup(0)
+    os.close(low)
+    places = list(range(low, low + random.randint(3, 12) + 8))
+    random.shuffle(places)
+    count = random.randint(0, len(places) - 3)
+    opened = {}
+    for place in places[: count + 3]:
+        fd = os.memfd_create("x")
+        if fd != place and place not in opened:
+            os.dup2(fd, place)
+            if fd not in opened:
+                os.close(fd)
+        opened[place] = inode(place)
+    fds = list(opened)
+    ends, rest = fds[:3], fds[3:]
+    numbers = random.sample(range(low, low + 30), len(rest))
+    expected = [opened[fd] for fd in rest], [opened[fd] for fd in ends]
+    moved = _place(ends, dict(zip(numbers, rest, strict=True)))
+    assert ([inode(fd) for fd in numbers], [inode(fd) for fd in moved]) == expected, seed
+    assert not set(moved) & set(numbers)
+    os.closerange(low, 256)
+print("done")
+"""
+
+
+def test_descriptors_get_the_numbers_that_they_are_wanted_at():
+    """Whatever stands in the way of what."""
+    ended = subprocess.run([sys.executable, "-c", NUMBERS], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.stdout == "done\n", ended.stderr
