@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing import resource_tracker
 
 import functions
 import pytest
@@ -65,6 +66,7 @@ def start_parent(post):
 @pytest.mark.parametrize("how", FAMILIES)
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 def test_after_close_nothing_is_alive(start, post, how, method):
+    resource_tracker.ensure_running()  # multiprocessing's, which the first spawn starts and all share
     before = children()
     context = start(functions.start_family, [(post.path, how)] * 2, start_method=method)
     pids = post.pids(4)

@@ -183,8 +183,9 @@ while True:
 FAMILY = """
 import signal, subprocess
 subprocess.Popen([sys.executable, {grandchild!r}], start_new_session=True).wait()
-for name, pid in (("worker", os.getpid()), ("keeper", KEEPER), ("template", TEMPLATE)):
-    tell({post!r}, f"{{name}} {{pid}}")
+tell({post!r}, f"worker {{os.getpid()}}")
+tell({post!r}, f"keeper {{KEEPER}}")
+tell({post!r}, f"template {{TEMPLATE}}")
 while True:
     signal.pause()
 """
@@ -199,27 +200,31 @@ def gone():
         pids.extend(found)
         assert wait_for_end(found) == []
 
+    check.in_the_end = pids.append
     yield check
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
-def family(jobs, post, nproc=2):
-    """A job whose workers have grandchildren, and the processes of it: grandchildren, workers, keeper, template."""
+def family(jobs, post, gone, nproc=2):
+    """A job whose workers have grandchildren, and the processes of it by what they are."""
     grandchild = jobs.file("grandchild.py", GRANDCHILD.format(support=SUPPORT, post=post.path))
     script = jobs.file("script.py", BEGIN + FAMILY.format(post=post.path, grandchild=grandchild))
     job = jobs.start(script, options=("--warm", "-r", "3"), nproc=nproc)
-    # They speak in any order.
-    lines = [line.split() for line in post.lines(4 * nproc)]
-    order = ("grandchild", "worker", "keeper", "template")
-    return job, [int(pid) for _, pid in sorted(lines, key=lambda line: order.index(line[0]))]
+    found = {}
+    for line in post.lines(4 * nproc):
+        what, pid = line.split()
+        found.setdefault(what, set()).add(int(pid))
+        gone.in_the_end(int(pid))
+    return job, found
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda signum: signum.name)
 def test_when_the_agent_is_ended_all_processes_are(jobs, library, post, gone, signum):
-    job, pids = family(jobs, post)
-    assert len(set(pids)) == 6
+    job, found = family(jobs, post, gone)
+    pids = sorted(set.union(*found.values()))
+    assert len(pids) == 6
     job.send_signal(signum)
     ended = jobs.wait(job)
     assert ended.code == (-9 if signum == signal.SIGKILL else 128 + signum)
@@ -227,14 +232,14 @@ def test_when_the_agent_is_ended_all_processes_are(jobs, library, post, gone, si
 
 
 def test_when_the_keeper_is_killed_the_attempt_fails_and_nothing_is_left(jobs, library, post, gone):
-    job, pids = family(jobs, post, nproc=1)
-    grandchild, worker, keeper, template = pids
-    os.kill(keeper, signal.SIGKILL)
+    job, found = family(jobs, post, gone, nproc=1)
+    os.kill(min(found["keeper"]), signal.SIGKILL)
     ended = jobs.wait(job)
     assert "was killed from outside" in ended.stderr
-    gone([worker, keeper, template])
-    os.kill(grandchild, signal.SIGKILL)  # the limit of the promise: in a session of its own, when the keeper is killed
-    gone([grandchild])
+    gone([*found["worker"], *found["keeper"], *found["template"]])
+    # The limit of the promise: one in a session of its own, when the keeper is killed.
+    os.kill(min(found["grandchild"]), signal.SIGKILL)
+    gone([*found["grandchild"]])
 
 
 IMPORTING = """
