@@ -66,7 +66,7 @@ def test_the_root_cause_is_last_and_whole_and_the_others_are_short():
           where     : train.py:3 in main
           log_file  : /logs/1/stderr.log
           victims   : 9 more workers failed with it
-          restart   : restarts: 3 of 3
+          restarts  : 3 of 3
           traceback :
             Traceback (most recent call last):
               File "train.py", line 3, in main

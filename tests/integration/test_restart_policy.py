@@ -78,7 +78,7 @@ def test_exit_codes_say_too_little_to_give_up(run):
     code, stderr, told = run("raise SystemExit(7)\n", "--max-restarts", "2")
     assert code == 1
     assert decisions(told) == ["restart", "restart", "stop"]
-    assert "restarts: 2 of 2" in stderr
+    assert "  restarts  : 2 of 2\n" in stderr
 
 
 def test_a_window_gives_the_budget_back(run):

@@ -109,6 +109,20 @@ def test_hopeless_exceptions(name):
     assert hopeless(failure)
 
 
+def test_a_syntax_error_in_what_eval_was_given_is_not_hopeless():
+    text = """Traceback (most recent call last):
+  File "train.py", line 3, in <module>
+    eval("1 +")
+  File "<string>", line 1
+    1 +
+       ^
+SyntaxError: invalid syntax
+"""
+    failure = ProcessFailure(0, 1, 1, "", Evidence(stderr=text))
+    assert failure.exception == "SyntaxError"
+    assert not hopeless(failure)
+
+
 def test_arguments_that_were_refused_are_hopeless():
     assert hopeless(ProcessFailure(0, 1, 2, "", Evidence(stderr="usage: a\na: error: b\n")))
     assert not hopeless(ProcessFailure(0, 1, 2, ""))

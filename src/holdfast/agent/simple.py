@@ -551,7 +551,7 @@ def _outline(result: RunResult) -> str:
 
     (rank, first), *others = in_order(result.failures)
     more = f", and {len(others)} more" if others else ""
-    return f"rank {rank} failed: {gist(first)}{more}"
+    return f"rank {rank} failed: {gist(first).rstrip('.')}{more}"
 
 
 def _has(store: Any, key: str) -> bool:

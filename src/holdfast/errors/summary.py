@@ -66,7 +66,7 @@ def _root_cause(rank: int, failure: ProcessFailure, victims: int, reason: str) -
         ("where", failure.where),
         ("log_file", failure.log_file),
         ("victims", f"{victims} more {'worker' if victims == 1 else 'workers'} failed with it" if victims else ""),
-        ("restart", headline(reason, REASON_MAX_CHARS) if reason else ""),
+        *_why_no_restart(reason),
         ("advice", advised),
     )
     return [
@@ -80,6 +80,14 @@ def _root_cause(rank: int, failure: ProcessFailure, victims: int, reason: str) -
         f"  traceback : {text[0]}".rstrip(),
         *(f"    {line}".rstrip() for line in text[1:]),
     ]
+
+
+def _why_no_restart(reason: str) -> list[tuple[str, str]]:
+    """The reason as a line of its own: "restarts: 3 of 3" is one already."""
+    name, _, count = reason.partition(": ")
+    if name == "restarts":
+        return [(name, count)]
+    return [("restart", headline(reason, REASON_MAX_CHARS))] if reason else []
 
 
 def _rank(rank: int, failure: ProcessFailure) -> str:

@@ -66,11 +66,18 @@ MAY_GO_AWAY_ENDINGS = ("Timeout", "TimeoutError", "ConnectionError", "ConnectErr
 def hopeless(failure: ProcessFailure) -> str:
     """Why no restart can help after this failure; "" if one may."""
     name = failure.exception.rpartition(".")[2]
-    if name in NEVER_GOES_AWAY:
+    if name in NEVER_GOES_AWAY and not _is_of_no_file(failure.message):
         return NEVER_GOES_AWAY[name]
     if failure.kind is FailureKind.EXIT and is_usage_error(failure.exitcode, failure.stderr):
         return "the program refused its arguments, and will refuse them again"
     return ""
+
+
+def _is_of_no_file(traceback: str) -> bool:
+    """Whether the last line that is quoted is not a file's: a syntax error in data that `eval` was given may be of one
+    batch only.
+    """
+    return traceback[traceback.rfind('File "') :].startswith('File "<')
 
 
 def place(kind: FailureKind, exception: str, where: str, ran_s: float) -> str:
