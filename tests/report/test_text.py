@@ -20,7 +20,7 @@ def test_a_failure_is_explained_with_rank_host_place_log_file_victims_and_advice
         "  outcome     failed: rank 5 on gpu-host-2: exception ValueError (no restart is left)",
         "  nodes       4, 8 workers",
         "Why it failed",
-        "  where       /work/train.py:23 in step",
+        "  where       /srv/train.py:23 in step",
         "  log file    /logs/job7_0a1b2c3d2/attempt_1/1/stderr.log",
         "  victims     3 other workers failed with it",
         "  | ValueError: loss is nan after step 1200",

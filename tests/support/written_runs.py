@@ -8,11 +8,11 @@ import os
 START = 1_770_000_000.0
 
 TRACEBACK = """Traceback (most recent call last):
-  File "/work/train.py", line 88, in <module>
+  File "/srv/train.py", line 88, in <module>
     main()
-  File "/work/train.py", line 41, in main
+  File "/srv/train.py", line 41, in main
     loss = step(batch)
-  File "/work/train.py", line 23, in step
+  File "/srv/train.py", line 23, in step
     raise ValueError(f"loss is {loss} after step {number}")
 ValueError: loss is nan after step 1200
 """
@@ -100,12 +100,12 @@ class WrittenNode:
 
     def failure(self, rank, kind="exception", **more):
         known = {
-            "exception": ("ValueError", 1, TRACEBACK, "/work/train.py:23 in step"),
+            "exception": ("ValueError", 1, TRACEBACK, "/srv/train.py:23 in step"),
             "communication": ("DistBackendError", 1, "NCCL communicator was aborted", ""),
             "out of memory": ("", -9, "Signal 9 (SIGKILL) received by PID 1001: the memory cgroup is full", ""),
             "killed": ("", -9, "Signal 9 (SIGKILL) received by PID 1001", ""),
-            "hang": ("", -15, "no progress for 300 s", "/work/train.py:57 in barrier"),
-            "crash": ("", -11, "Signal 11 (SIGSEGV) received by PID 1001", "/work/ops.py:9 in call"),
+            "hang": ("", -15, "no progress for 300 s", "/srv/train.py:57 in barrier"),
+            "crash": ("", -11, "Signal 11 (SIGSEGV) received by PID 1001", "/srv/ops.py:9 in call"),
         }
         exception, exit_code, message, where = known.get(kind, known["exception"])
         return {
