@@ -102,6 +102,18 @@ def _crash(job: Any) -> float:
     return _until_all_run(job, old, job.network.nodes, lambda: victim.heard("end"))
 
 
+def _crash_is_told(job: Any) -> float:
+    """Until the last worker of the other nodes has its signal to stop."""
+    victim = max(job.alive(), key=lambda life: life.rank)
+    others = [life for life in job.alive() if life.node != victim.node]
+    job.tell([victim], "exit 7")
+    try:
+        job.wait_until(lambda: all(life.heard("SIGTERM") for life in others), "the signal to stop", NEVER_S)
+    except TimeoutError:
+        return NEVER_S
+    return float(max(life.heard("SIGTERM") for life in others) - victim.heard("end")) / 1e9
+
+
 def _kill_agent(job: Any) -> float:
     return _lose_last_node(job, job.agents[-1].kill)
 
@@ -156,6 +168,7 @@ def _until_all_run(job: Any, old: list[Any], nodes: list[Any], began_ns: Callabl
 
 
 FAULTS = (
+    Fault("a worker crashes → the workers of all other nodes are stopped", NODES, _crash_is_told, 0.1),
     Fault("a worker crashes → all run again", NODES, _crash, 0.5),
     Fault("an agent is killed → the others' run again", NODES, _kill_agent, 0.5),
     Fault("a link is cut → the others' run again", NODES, _cut, LEASE_TTL_S + 0.5),
