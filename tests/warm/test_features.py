@@ -33,6 +33,13 @@ def test_output_that_is_not_redirected(jobs):
     assert ended.stderr.count("there\n") == 2
 
 
+def test_a_script_that_is_run_as_a_function_has_its_own_imports(jobs):
+    script = jobs.file("script.py", f"{WARM}print(sys.argv[1:], __name__)\n")
+    ended = jobs.warm(script, "a", nproc=2, options=("-r", "3", "--run-path"))
+    assert ended.code == 0, ended.stderr
+    assert [worker.stdout for worker in ended.workers] == ["['a'] __main__\n"] * 2
+
+
 def test_a_failure_explains_itself(jobs):
     script = jobs.file("script.py", f"{WARM}def f():\n    raise ValueError('the reason')\nf()\n")
     ended = jobs.warm(script)

@@ -41,8 +41,8 @@ HEALTH_CHECK_PORT = "TORCHELASTIC_HEALTH_CHECK_PORT"
 PREFIX_TEMPLATE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
 PAGE = "HOLDFAST_WORKER_PAGE"
 
-RUN_PATH = "run_script_path"
-"""The function that `holdfast run --run-path` runs: of its program, the script is what matters."""
+RUN_PATH = ("holdfast.cli.worker_command", "run_script_path")
+"""The function that `holdfast run --run-path` runs: its first argument is the script, which is what matters."""
 
 EVENT_LOG = "events.jsonl"
 """The file of a run's events, in its directory."""
@@ -171,10 +171,10 @@ class LocalElasticAgent(SimpleElasticAgent):
         if not isinstance(spec.entrypoint, str):
             if self._start_method == "fork":
                 return None  # they are forked from this very process
-            if getattr(spec.entrypoint, "__name__", "") == RUN_PATH:
+            name = getattr(spec.entrypoint, "__module__", "")
+            if (name, getattr(spec.entrypoint, "__name__", "")) == RUN_PATH:
                 return Template([sys.executable], modules, str(spec.args[0]))
-            module = sys.modules.get(getattr(spec.entrypoint, "__module__", ""))
-            return Template([sys.executable], modules, getattr(module, "__file__", None))
+            return Template([sys.executable], modules, getattr(sys.modules.get(name), "__file__", None))
         command = [spec.entrypoint, *map(str, spec.args)]
         if command[1:2] != ["-u"]:
             log.warning("no warm start: %s is not a Python program that holdfast started", spec.entrypoint)
