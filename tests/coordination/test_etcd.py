@@ -1,4 +1,6 @@
-"""What only the etcd engine does: several members, passwords, certificates. The rest is in test_conformance.py."""
+"""What only the etcd engine does: several members, passwords, certificates. The rest is in
+test_conformance_of_*.py.
+"""
 
 from __future__ import annotations
 
