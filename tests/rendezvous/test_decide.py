@@ -213,13 +213,13 @@ def failed(node, rank, kind=FailureKind.EXCEPTION, at=1.0, **others):
     return replace(FAILURE, node=node, host=node[0], rank=rank, kind=kind, timestamp=at, **others)
 
 
-def judge(first, failures=None, nodes=NODES, settings=SETTINGS, me=None, now=NOW, **past):
-    """What the leader does once all have stopped, after a generation that `first` broke."""
+def judge(first, failures=None, nodes=NODES, settings=SETTINGS, me=None, now=NOW, stopping=(), **past):
+    """What the leader does once all but the `stopping` have stopped, after a generation that `first` broke."""
     view = view_of(
         leader="a.1",
         made=generation(max_restarts=past.pop("max_restarts", 3), restarts=past.pop("restarts", 0), **past),
         broken=Broken(1, BreakKind.FAILED, "failed", first),
-        nodes=dict.fromkeys(nodes, 1),
+        nodes={node: int(node not in stopping) for node in nodes},
         failures=failures,
     )
     published = replace(offer("a", 29500), stopped=1)
@@ -316,7 +316,14 @@ def test_faults_of_machines_in_a_row_are_followed_by_a_pause():
     assert waits.actions == ()
     assert waits.wake_at == NOW + 0.5
     assert "a pause of 0.5 s" in waits.status
-    assert made_by(judge(killed, faults=1, me={"paused_since": NOW}, now=NOW + 0.5)).past.faults == 2
+    assert made_by(judge(killed, faults=1, me={"over_since": NOW}, now=NOW + 0.5)).past.faults == 2
+
+
+def test_a_pause_passes_while_the_last_processes_end():
+    killed = failed("b.1", 9, FailureKind.KILLED)
+    waits = judge(killed, faults=1, stopping=["b.1"])
+    assert (waits.actions, waits.status) == ((), "waiting for the workers on b to stop")
+    assert made_by(judge(killed, faults=1, me={"over_since": waits.me.over_since}, now=NOW + 0.5)).past.faults == 2
 
 
 def test_a_node_that_fails_again_and_again_is_left_out_while_the_others_suffice():

@@ -356,9 +356,10 @@ class SimpleElasticAgent(ElasticAgent):
         log.warning("%s; restart %s of %s", _outline(result), spent, spec.max_restarts)
         if ruling.pause_s:
             log.warning("a pause of %s s before the next attempt, after faults in a row", f"{ruling.pause_s:g}")
+            go_on_at = time.monotonic() + ruling.pause_s  # it passes while the last processes end
             self._stop_workers(group)
             group.state = after(group.state, Step.STOP)  # for a signal that comes meanwhile: nobody is left to ask
-            self._pause(ruling.pause_s)
+            self._pause(max(0.0, go_on_at - time.monotonic()))
         self._restart_workers(group)
         return False
 

@@ -84,7 +84,8 @@ class Me(Struct, frozen=True):
     whose workers are known to have ended. `published` is what the store has of us.
 
     `stop_by` is when workers have to be told to stop because the lease cannot be renewed, and `cut_off_since` when the
-    store answered last, if it does not.
+    store answered last, if it does not. `over_since` and `enough_since` are a leader's: when it saw that the last
+    generation was over, and that there were nodes enough for another.
     """
 
     node: str = ""
@@ -103,7 +104,7 @@ class Me(Struct, frozen=True):
     cut_off_since: float | None = None
     waiting_since: float | None = None
     enough_since: float | None = None
-    paused_since: float | None = None
+    over_since: float | None = None
 
 
 class Join(Struct, frozen=True):
@@ -341,7 +342,7 @@ def _lead(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Dec
     generation, broken = view.generation, view.broken
     if generation is None or broken is not None:
         return _form(view, me, now, settings, keys)
-    me = replace(me, enough_since=None, paused_since=None)
+    me = replace(me, enough_since=None, over_since=None)
     count = len(generation.members)
     if not view.unfinished:
         reason = f"all {count} nodes succeeded" if count > 1 else "the node succeeded"
@@ -358,9 +359,16 @@ def _lead(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Dec
 
 
 def _form(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Decision:
-    """Write the next generation, once it can be: all of the last one have stopped, and there are enough."""
+    """Write the next generation, once it can be: all of the last one have stopped, and there are enough.
+
+    What else is waited for is counted from when the last one was over: it passes while its processes end.
+    """
     last, broken = view.generation, view.broken
+    over_since = now if me.over_since is None else me.over_since
+    me = replace(me, over_since=over_since)
     if view.stopping:
+        if len(_present(view, None, settings)) >= settings.min_nodes:
+            me = replace(me, enough_since=now if me.enough_since is None else me.enough_since)
         return Decision(me, status=f"waiting for the workers on {_listed(view.stopping.values())} to stop")
     judged = _judge(view, settings)
     if judged is not None and not judged.ruling.restarts and last is not None and broken is not None:
@@ -369,9 +377,7 @@ def _form(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Dec
         why = f"{_reason(verdict.cause)} ({limit})"
         return Decision(me, (_end(view, keys, End(EndKind.FAILED, why, verdict.cause, verdict.victims, limit)),))
     if judged is not None and judged.ruling.pause_s:
-        me = replace(me, paused_since=now if me.paused_since is None else me.paused_since)
-        assert me.paused_since is not None
-        go_on_at = me.paused_since + judged.ruling.pause_s
+        go_on_at = over_since + judged.ruling.pause_s
         if now < go_on_at:
             status = f"{_reason(judged.verdict.cause)}; a pause of {judged.ruling.pause_s:g} s before the next attempt"
             return Decision(me, wake_at=go_on_at, status=status)
