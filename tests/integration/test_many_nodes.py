@@ -176,6 +176,28 @@ def test_a_crash_restarts_everybody_and_everybody_counts_it(job, command):
     assert len(four.lives) == 16
 
 
+@on_embedded
+def test_nodes_meet_for_the_next_round_while_the_last_processes_end(job):
+    """A node that comes meanwhile is in it: there is no start without it first, and none before the last end."""
+    three = job("2:3")
+    first, slow, late = three.nodes
+    agents = three.start(first, slow)
+    world = three.wait_for_world(4)
+    (lingers, _) = on(world, slow)
+    three.tell([lingers], "deaf")
+    three.tell(on(world, first)[:1], "exit 7")
+    three.wait_until(lambda: lingers.heard("SIGTERM"), "the signal to stop")
+    agents += three.start(late)
+    # It says what it waits for only when it has long been in the store.
+    while "waiting for the other nodes" not in agents[2].stderr():
+        assert three.stays(lambda: not lingers.has_ended, 0.05)
+    assert len(three.lives) == 4
+    three.tell([lingers], "exit 0")
+    larger = three.wait_for_world(6, after=world)
+    assert {life.generation for life in larger} == {"2"}
+    succeed(three, agents)
+
+
 def test_the_budget_is_everybodys_and_so_is_the_root_cause(job):
     four = job("4", "--max-restarts=1")
     agents = four.start(*four.nodes)
