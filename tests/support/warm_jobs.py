@@ -26,6 +26,11 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def parent_of(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+
 def environment(**added):
     """The environment of the tests without what would steer a job or an interpreter. None takes a variable away."""
     kept = {
@@ -145,6 +150,15 @@ class Jobs:
         assert len(ended.remarks) == 1, ended.stderr
         assert ended.remarks[0].startswith(IMPORTED)
         return ended
+
+    def both(self, *words, options=("-r", "3"), **how):
+        """The job cold and warm, at the same time."""
+        cold = self.start(*words, options=options, **how)
+        warm = self.start(*words, options=("--warm", *options), **how)
+        cold, warm = self.wait(cold), self.wait(warm)
+        assert IMPORTED not in cold.stderr
+        assert [remark.startswith(IMPORTED) for remark in warm.remarks] == [True], warm.stderr
+        return cold, warm
 
     def close(self):
         for process in self._processes:

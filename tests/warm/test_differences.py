@@ -14,6 +14,7 @@ import signal
 import zipfile
 
 import pytest
+from warm_sets import Sets
 
 STATE = r"""
 import sys
@@ -73,8 +74,7 @@ state = {
     "getenv": {name: repr(libc.getenv(os.fsencode(name))) for name in os.environ},
     "not ours": [libc.getenv(name) for name in (b"HOLDFAST_STARTUP", b"HOLDFAST_WORKER_PID", b"GONE_OF_TEST")],
     "child": sorted(subprocess.check_output("env", text=True, errors="surrogateescape").splitlines()),
-    "child descriptors": subprocess.check_output([sys.executable, "-c",
-        "import os; print(sorted(os.listdir('/proc/self/fd')))"], text=True, close_fds=False),
+    "child descriptors": subprocess.check_output(["ls", "/proc/self/fd"], text=True, close_fds=False),
     "descriptors": fds,
     "next descriptor": os.dup(0),
     # A fault handler that the interpreter installs is nobody's to Python, and then that of the kernel.
@@ -112,8 +112,12 @@ state = {
     "cached imports": sorted(entry for entry in sys.path_importer_cache if "holdfast" in entry),
     "ours": [name for name in sys.modules if name.startswith("holdfast")],
 }
-with open(os.environ["STATE_OF_TEST"] + "." + os.environ["RANK"], "w") as file:
-    json.dump({"state": state, "modules": modules}, file)
+text = json.dumps({"state": state, "modules": modules})
+if "STATE_OF_TEST" in os.environ:
+    with open(os.environ["STATE_OF_TEST"] + "." + os.environ["RANK"], "w") as file:
+        file.write(text)
+else:
+    print(text)
 """
 
 DIFFERENT_EACH_TIME = (
@@ -127,21 +131,30 @@ DIFFERENT_EACH_TIME = (
 STACKS_DESCRIPTORS = range(200, 220)
 
 
-def states(jobs, how, *words, nproc=1, **options):
-    """What every worker of the job sees, by rank."""
-    target = jobs.directory / f"state.{how.__name__}"
+def states_of_job(jobs, *words, warm, nproc=1, **options):
+    """A job that has every worker say what it sees; and where that is."""
+    target = jobs.directory / f"state.{warm}"
     env = {"STATE_OF_TEST": target, "GONE_OF_TEST": None, **options.pop("env", {})}
-    ended = how(*words, nproc=nproc, env=env, **options)
+    options["options"] = (*(("--warm",) if warm else ()), *options.get("options", ("-r", "3")))
+    return jobs.start(*words, nproc=nproc, env=env, **options), target
+
+
+def states_seen(jobs, job, target, nproc):
+    """What every worker of the job sees, by rank."""
+    ended = jobs.wait(job)
     assert ended.code == 0, ended.stderr + "".join(worker.stderr for worker in ended.workers)
-    found = []
-    for rank in range(nproc):
-        found.append(json.loads((target.parent / f"{target.name}.{rank}").read_text()))
-        state = found[-1]["state"]
-        state["environ"] = [pair for pair in state["environ"] if not pair[0].startswith(DIFFERENT_EACH_TIME)]
-        for name in [name for name in state["getenv"] if name.startswith(DIFFERENT_EACH_TIME)]:
-            del state["getenv"][name]
-        state["child"] = [line for line in state["child"] if not line.startswith(DIFFERENT_EACH_TIME)]
-    return found
+    assert ended.starts == target.name.endswith("True"), ended.stderr
+    return [comparable((target.parent / f"{target.name}.{rank}").read_text()) for rank in range(nproc)]
+
+
+def comparable(text):
+    seen = json.loads(text)
+    state = seen["state"]
+    state["environ"] = [pair for pair in state["environ"] if not pair[0].startswith(DIFFERENT_EACH_TIME)]
+    for name in [name for name in state["getenv"] if name.startswith(DIFFERENT_EACH_TIME)]:
+        del state["getenv"][name]
+    state["child"] = [line for line in state["child"] if not line.startswith(DIFFERENT_EACH_TIME)]
+    return seen
 
 
 def plain(value):
@@ -164,25 +177,56 @@ def differences(cold, warm):
     return {} if plain(cold) == plain(warm) else {"cold": cold, "warm": warm}
 
 
+def check_states(cold, warm):
+    for theirs, mine in zip(cold, warm, strict=True):
+        assert differences(theirs["state"], mine["state"]) == {}
+        assert set(mine["modules"]) >= set(theirs["modules"]) - {"sitecustomize"}
+    return warm[0]["state"]
+
+
 @pytest.fixture
-def compare_state(jobs):
+def compare_jobs(jobs):
+    """Runs a job both ways, at the same time."""
+
     def compare(*words, nproc=1, **options):
-        cold = states(jobs, jobs.cold, *words, nproc=nproc, **options)
-        warm = states(jobs, jobs.warm, *words, nproc=nproc, **options)
-        for rank in range(nproc):
-            assert differences(cold[rank]["state"], warm[rank]["state"]) == {}
-            assert set(warm[rank]["modules"]) >= set(cold[rank]["modules"]) - {"sitecustomize"}
-        return warm[0]["state"]
+        started = [states_of_job(jobs, *words, warm=warm, nproc=nproc, **options) for warm in (False, True)]
+        return check_states(*[states_seen(jobs, job, target, nproc) for job, target in started])
 
     return compare
 
 
+@pytest.fixture
+def compare_state(jobs):
+    """Runs sets of workers both ways."""
+    made = {}
+
+    def compare(*words, nproc=1, env=None, **popen):
+        how = repr((env, popen))
+        if how not in made:
+            made[how] = Sets(jobs.directory, env={"GONE_OF_TEST": None, **(env or {})}, **popen)
+        sets = made[how]
+        found = []
+        for warm in (False, True):
+            ended = sets.run(*words, warm=warm, nproc=nproc)
+            assert ended.codes == [0] * nproc, "".join(worker.stderr for worker in ended.workers)
+            found.append([comparable(worker.stdout) for worker in ended.workers])
+        return check_states(*found)
+
+    yield compare
+    for sets in made.values():
+        sets.close()
+
+
 class TestTheStateAProgramBeginsWith:
     @pytest.mark.parametrize("nproc", [1, 2])
-    def test_a_script(self, jobs, compare_state, nproc):
-        state = compare_state(jobs.file("script.py", STATE), "--lr", "0.1", "", nproc=nproc)
+    def test_a_script_of_a_job(self, jobs, compare_jobs, nproc):
+        state = compare_jobs(jobs.file("script.py", STATE), "--lr", "0.1", "", nproc=nproc)
         assert state["argv"][1:] == ["--lr", "0.1", ""]
         assert state["not ours"] == [None, None, None]
+
+    @pytest.mark.parametrize("nproc", [1, 2])
+    def test_a_script(self, jobs, compare_state, nproc):
+        compare_state(jobs.file("script.py", STATE), "--lr", "0.1", "", nproc=nproc)
 
     def test_a_script_by_a_relative_path(self, jobs, compare_state):
         jobs.file("inside/script.py", STATE)
@@ -252,12 +296,12 @@ class TestTheStateAProgramBeginsWith:
         ],
         ids=str,
     )
-    @pytest.mark.parametrize("kind", ["script", "module"])
-    def test_variables(self, jobs, compare_state, env, kind):
+    def test_variables(self, jobs, compare_state, env):
         path = jobs.file("script.py", STATE)
-        if kind == "module" and "PYTHONSAFEPATH" in env:
-            env = {**env, "PYTHONPATH": str(jobs.directory)}
-        compare_state(*([path] if kind == "script" else ["-m", "script"]), env=env)
+        if "PYTHONSAFEPATH" in env:
+            env = {**env, "PYTHONPATH": f"{jobs.directory}:{env['PYTHONPATH']}"}
+        compare_state(path, env=env)
+        compare_state("-m", "script", env=env)
 
     @pytest.mark.parametrize("kind", ["script", "module"])
     def test_a_sitecustomize_of_the_users_own(self, jobs, compare_state, kind):
@@ -317,29 +361,84 @@ class TestTheStateAProgramBeginsWith:
         assert state["recursion"] == 2345
 
 
+LIBRARY = "import os, sys\nSEEN = [os.environ.get('A_OF_TEST'), os.environ.get('B_OF_TEST')]\nWHERE = __file__\n"
+
+
+class TestWhatAProgramDoesBeforeItsImports:
+    """An import finds what the program has set for it, and the place that the program has put first."""
+
+    def both(self, jobs, source, **env):
+        jobs.file("installed/site-packages/library_of_test.py", LIBRARY)
+        jobs.file("vendored/library_of_test.py", LIBRARY)
+        source = f"import sys\nIS_WARM = 'library_of_test' in sys.modules\n{source}\n"
+        path = jobs.file("script.py", f"{source}print(library_of_test.SEEN, library_of_test.WHERE)\nprint(IS_WARM)\n")
+        sets = Sets(jobs.directory, env={"PYTHONPATH": "installed/site-packages", **env})
+        try:
+            cold, warm = (sets.run(path, warm=warm).workers[0].stdout.splitlines() for warm in (False, True))
+        finally:
+            sets.close()
+        assert warm[:-1] == cold[:-1]
+        assert cold[-1] == "False"
+        return warm
+
+    def test_variables(self, jobs):
+        source = (
+            "import os\nprint(os.environ.get('A_OF_TEST'))\nos.environ['A_OF_TEST'] = '1'\n"
+            "os.environ.pop('B_OF_TEST', None)\nimport library_of_test"
+        )
+        assert self.both(jobs, source, B_OF_TEST="2") == [
+            "None",
+            f"['1', None] {jobs.directory}/installed/site-packages/library_of_test.py",
+            "True",
+        ]
+
+    def test_variables_that_nobody_can_tell(self, jobs):
+        source = "import os\nos.environ['A_OF_TEST'] = os.getcwd()[:0] + 'x'.upper()\nimport library_of_test"
+        assert self.both(jobs, source)[-1] == "False"
+
+    def test_a_place_that_comes_first(self, jobs):
+        source = (
+            "import os\nsys.path.insert(0, os.path.join(os.path.dirname(__file__), 'vendored'))\nimport library_of_test"
+        )
+        assert self.both(jobs, source) == [f"[None, None] {jobs.directory}/vendored/library_of_test.py", "False"]
+
+    def test_an_import_that_is_not_done(self, jobs):
+        source = "if sys.argv[1:]:\n    import library_of_test\nlibrary_of_test = sys\nsys.SEEN = sys.WHERE = 0"
+        assert self.both(jobs, source)[-1] == "False"
+
+    def test_one_line_says_what_is_left_to_the_workers(self, jobs):
+        jobs.file("installed/site-packages/library_of_test.py", LIBRARY)
+        script = jobs.file("script.py", "import os\nos.environ.update(os.environ)\nimport library_of_test\n")
+        ended = jobs.run(script, options=("--warm", "-r", "3"), env={"PYTHONPATH": "installed/site-packages"})
+        assert ended.code == 0
+        imported, left = ended.remarks
+        assert imported.startswith("the template has imported")
+        assert left == f"{script}:2 changes os.environ: what is imported after that, each worker imports for itself"
+
+
 class TestStreams:
     @pytest.mark.parametrize(
         "options", [("-r", "3"), ("-t", "3"), ("-r", "1"), ("-t", "2"), (), ("-r", "0:3")], ids=str
     )
-    def test_where_they_lead(self, jobs, compare_state, options):
-        compare_state(jobs.file("script.py", STATE), nproc=2, options=options)
+    def test_where_they_lead(self, jobs, compare_jobs, options):
+        compare_jobs(jobs.file("script.py", STATE), nproc=2, options=options)
 
     def test_input(self, jobs):
         source = jobs.file("input", "ä line\nanother\n")
         script = jobs.file("script.py", STATE)
         found = []
-        for how in (jobs.cold, jobs.warm):
+        for warm in (False, True):
             with open(source) as stdin:
-                found += states(jobs, how, script, stdin=stdin)
-        assert differences(found[0]["state"], found[1]["state"]) == {}
-        assert found[1]["state"]["stdin"] == "ä line\nanother\n"
+                job, target = states_of_job(jobs, script, warm=warm, stdin=stdin)
+                found.append(states_seen(jobs, job, target, 1))
+        assert check_states(*found)["stdin"] == "ä line\nanother\n"
 
     @pytest.mark.parametrize("options", [(), ("-r", "1"), ("-t", "3")], ids=str)
-    def test_a_terminal(self, jobs, compare_state, options):
-        state = compare_state(jobs.file("script.py", STATE), options=options, terminal=True)
+    def test_a_terminal(self, jobs, compare_jobs, options):
+        state = compare_jobs(jobs.file("script.py", STATE), options=options, terminal=True)
         assert state["streams"][2]["text"][8] is ("-t" not in options)
 
     @pytest.mark.parametrize("closed", [[0], [1], [0, 1]], ids=str)
-    def test_streams_that_are_closed(self, jobs, compare_state, closed):
+    def test_streams_that_are_closed(self, jobs, compare_jobs, closed):
         """On stderr the agent says whether the start was a warm one."""
-        compare_state(jobs.file("script.py", STATE), preexec_fn=lambda: [os.close(fd) for fd in closed])
+        compare_jobs(jobs.file("script.py", STATE), preexec_fn=lambda: [os.close(fd) for fd in closed])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
+from warm_sets import Sets
 
 CORPUS = runpy.run_path(str(Path(__file__).parent.parent / "worker" / "test_startup_differences.py"))
 
@@ -100,15 +102,15 @@ ENDS = {
 def plain(text):
     """Addresses and process identifiers are others each time."""
     text = re.sub(r"0x[0-9a-f]{6,}", "0x...", text)
+    text = re.sub(r'  File ".*/warm/becoming.py", line \d+ in run\n  File "<string>", line 1 in <module>\n', "", text)
     text = re.sub(r"repeated 99\d more times", "repeated N more times", text)  # two frames are ours
     return re.sub(r"(pid|PID) \d+", r"\1 N", text)
 
 
 def seen(ended):
-    """What everybody sees of the job's workers."""
+    """What everybody sees of the workers."""
     return {
-        "code": ended.code,
-        "exit codes": ended.exit_codes,
+        "exit codes": ended.codes,
         "workers": [
             {
                 "stdout": plain(worker.stdout),
@@ -122,12 +124,25 @@ def seen(ended):
     }
 
 
+def modules_of(sources):
+    """What of Python's own they import anywhere, so that it is there when they begin."""
+    names = {name for source in sources for name in re.findall(r"(?:import|from|,) (\w+)", source)}
+    return sorted(names & sys.stdlib_module_names - {"antigravity", "this"})
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory):
+    sets = Sets(tmp_path_factory.mktemp("sets"), modules_of([*ENDS.values(), CORPUS["PICKLING"], CORPUS["POOL"]]))
+    yield sets
+    sets.close()
+
+
 @pytest.fixture
-def compare(jobs):
+def compare(sets):
     """Runs a program both ways and has it end the same; returns what is seen of it."""
 
     def run(*words, **how):
-        cold, warm = seen(jobs.cold(*words, **how)), seen(jobs.warm(*words, **how))
+        cold, warm = seen(sets.run(*words, warm=False, **how)), seen(sets.run(*words, warm=True, **how))
         assert warm == cold
         return warm
 
@@ -135,14 +150,26 @@ def compare(jobs):
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_a_script(jobs, compare, name):
-    jobs.file("broken_module_of_test.py", "def f(:\n")
+def test_a_script(sets, compare, name):
+    sets.file("broken_module_of_test.py", "def f(:\n")
     source = ENDS[name].encode("latin-1" if "latin-1" in ENDS[name] else "utf-8")
-    (jobs.directory / "script.py").write_bytes(source)
-    target = jobs.directory / "target"
+    (sets.directory / "script.py").write_bytes(source)
+    target = sets.directory / "target"
     compare("script.py", target)
     if name.startswith("a file"):
         assert target.read_text() in ("w", "written")
+
+
+def test_a_hook_that_cannot_write_does_not_become_the_reason(sets):
+    sets.file(
+        "script.py",
+        "import sys\nsys.stderr = open('/dev/full', 'w', buffering=1)\n"
+        "sys.excepthook = lambda *a: sys.stderr.write('hook\\n')\n1 / 0\n",
+    )
+    for warm in (False, True):
+        ended = sets.run("script.py", warm=warm)
+        assert ended.workers[0].error["message"]["message"] == "ZeroDivisionError: division by zero"
+        assert ended.workers[0].stderr.startswith("Error in sys.excepthook:\n")
 
 
 MODULES = {
@@ -152,10 +179,10 @@ MODULES = {
 
 @pytest.mark.parametrize("name", MODULES)
 @pytest.mark.parametrize("words", [["-m", "package_of_test.tool"], ["-m", "tool"], ["directory"]], ids=" ".join)
-def test_a_module(jobs, compare, words, name):
-    jobs.file("package_of_test/__init__.py", "print('package')\n")
+def test_a_module(sets, compare, words, name):
+    sets.file("package_of_test/__init__.py", "print('package')\n")
     for file in ("package_of_test/tool.py", "tool.py", "directory/__main__.py"):
-        jobs.file(file, MODULES[name])
+        sets.file(file, MODULES[name])
     compare(*words)
 
 
@@ -164,38 +191,78 @@ def test_a_module_that_cannot_be_run(compare, words):
     compare(*words)
 
 
-def test_a_script_that_is_gone_when_it_is_to_run(jobs, compare):
+def test_a_script_that_is_gone_when_it_is_to_run(compare):
     """As with one name for each worker, which nobody looks for before."""
-    assert "can't open file" in compare("script_${local_rank}.py")["workers"][0]["stderr"]
+    assert "can't open file" in compare("missing.py")["workers"][0]["stderr"]
+
+
+@pytest.mark.parametrize("name", ["success", "an exception", "a fault", "exit with a large number"])
+def test_a_job(jobs, name):
+    """The same through the command, with all that it says of the end."""
+    script = jobs.file("script.py", ENDS[name])
+    cold, warm = jobs.both(script)
+    assert (warm.code, warm.exit_codes) == (cold.code, cold.exit_codes)
+    for theirs, mine in zip(cold.workers, warm.workers, strict=True):
+        assert (plain(mine.stdout), mine.error is None) == (plain(theirs.stdout), theirs.error is None)
 
 
 @pytest.mark.parametrize("source", [b"\x80\x81print(1)\n", b"# -*- coding: no-such-coding -*-\n", b"print(1)\0"])
-def test_a_script_that_is_no_text(jobs, source):
+def test_a_script_that_is_no_text(sets, source):
     """The words are others: the interpreter reads it line by line."""
-    (jobs.directory / "script.py").write_bytes(source)
-    shown = jobs.warm("script.py")
-    assert shown.exit_codes == jobs.cold("script.py").exit_codes == ["1"]
+    (sets.directory / "script.py").write_bytes(source)
+    shown = sets.run("script.py", warm=True)
+    assert shown.codes == sets.run("script.py", warm=False).codes == [1]
     assert "SyntaxError" in shown.workers[0].stderr
 
 
-def test_objects_of_the_script_can_be_pickled(jobs, compare):
-    compare(jobs.file("script.py", CORPUS["PICKLING"]))
+def test_objects_of_the_script_can_be_pickled(sets, compare):
+    compare(sets.file("script.py", CORPUS["PICKLING"]))
 
 
 @pytest.mark.parametrize("words", [["script.py"], ["-m", "script"]], ids=" ".join)
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_processes_of_multiprocessing(jobs, compare, method, words):
-    jobs.file("script.py", CORPUS["POOL"])
+def test_processes_of_multiprocessing(sets, compare, method, words):
+    sets.file("script.py", CORPUS["POOL"])
     end = compare(*words, method)
-    assert end["code"] == 0
+    assert end["exit codes"] == [0]
     assert end["workers"][0]["stdout"].startswith("[(0, ")
+
+
+def test_what_an_import_wants_done_at_the_end_is_done(jobs):
+    """Also by libraries that look at who does it. And a log counts from the start of the program."""
+    jobs.env["PYTHONPATH"] = jobs.directory / "installed" / "site-packages"
+    jobs.file(
+        "installed/site-packages/library_of_test.py",
+        "import atexit, logging, threading, time, weakref\nfrom multiprocessing import util\nclass A: pass\na = A()\n"
+        "util.Finalize(None, print, args=('finalizer',), exitpriority=10)\nweakref.finalize(a, print, 'weak')\n"
+        "atexit.register(print, 'exit handler')\nthreading._register_atexit(print, 'thread')\nSTART = time.time()\n",
+    )
+    script = jobs.file(
+        "script.py",
+        "import library_of_test, logging, os, time\n"
+        "started = float(open('/proc/self/stat').read().rpartition(')')[2].split()[19]) / os.sysconf('SC_CLK_TCK')\n"
+        "age = time.clock_gettime(time.CLOCK_BOOTTIME) - started\n"
+        "print(logging.makeLogRecord({}).relativeCreated / 1000 <= age + 0.1)\n",
+    )
+    cold, warm = jobs.both(script)
+    assert warm.workers[0].stdout == cold.workers[0].stdout
+    assert warm.workers[0].stdout.startswith("True\nthread\n")
+
+
+@pytest.fixture(scope="module")
+def sets_with_torch(tmp_path_factory):
+    sets = Sets(tmp_path_factory.mktemp("sets"), ["torch", "torch.utils.data"])
+    yield sets
+    sets.close()
 
 
 @pytest.mark.torch
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_workers_of_a_data_loader(jobs, compare, method):
-    script = jobs.file("script.py", CORPUS["DATA_LOADER"])
-    end = compare(script, "-1", method, nproc=2)
-    assert [worker["stdout"] for worker in end["workers"]] == ["[[0, 1], [4, 9], [16, 25], [36, 49]]\n"] * 2
-    failed = jobs.warm(script, "3", method)
-    assert "a bad sample" in failed.workers[0].error["message"]["extraInfo"]["py_callstack"]
+def test_workers_of_a_data_loader(sets_with_torch, method):
+    """What they load is the same as ever; `tests/worker` has the cold side."""
+    script = sets_with_torch.file("script.py", CORPUS["DATA_LOADER"])
+    ended = sets_with_torch.run(script, "-1", method, warm=True, nproc=2 if method == "fork" else 1)
+    assert {worker.stdout for worker in ended.workers} == {"[[0, 1], [4, 9], [16, 25], [36, 49]]\n"}
+    if method == "fork":
+        failed = sets_with_torch.run(script, "3", method, warm=True)
+        assert "a bad sample" in failed.workers[0].error["message"]["extraInfo"]["py_callstack"]

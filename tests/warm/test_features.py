@@ -150,13 +150,15 @@ def test_workers_that_meet(jobs):
 
 
 @pytest.mark.torch
-def test_autograd_and_compiled_extensions_after_a_fork(jobs):
+@pytest.mark.parametrize("nproc", [1, 2])
+def test_torch_computes_after_a_fork_with_as_many_threads_as_ever(jobs, nproc):
     source = (
-        "import torch\nx = torch.rand(64, 64, requires_grad=True)\n(x @ x).sum().backward()\n"
-        "print(x.grad.shape, torch.linalg.svd(x.detach()).S.shape, torch.cuda._is_in_bad_fork())\n"
+        "import torch\nx = torch.rand(500, 500, requires_grad=True)\n(x @ x).sum().backward()\n"
+        "print(x.grad.shape, torch.linalg.svd(x[:64, :64].detach()).S.shape, torch.cuda._is_in_bad_fork())\n"
+        "print(torch.get_num_threads())\n"
     )
-    script = jobs.file("script.py", source)
-    warm, cold = jobs.warm(script, nproc=2), jobs.cold(script, nproc=2)
+    cold, warm = jobs.both(jobs.file("script.py", source), nproc=nproc)
+    assert cold.workers[0].stdout.count("\n") == 2
     assert [worker.stdout for worker in warm.workers] == [worker.stdout for worker in cold.workers]
 
 

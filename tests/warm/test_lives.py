@@ -121,6 +121,22 @@ def test_the_script_itself_may_change(jobs, library):
     assert ended.workers[0].stdout == "warm 0\nnext\n"
 
 
+def test_a_script_that_comes_to_set_variables_before_its_imports(jobs, library):
+    library("import os\nVALUE = os.environ.get('NEW_OF_TEST')\n")
+    path = jobs.file("script.py", f"{BEGIN}\nos.rename('next.py', 'script.py')\nsys.exit(1)\n")
+    jobs.file("next.py", f"import os\nos.environ['NEW_OF_TEST'] = 'set'\n{BEGIN}")
+    ended = jobs.run("script.py", options=(*AGAIN, "1"))
+    assert attempts(ended) == ["warm None", "warm set"]
+    assert f"{path} has changed: the template is made anew" in ended.remarks
+
+
+def test_a_module_that_changes_while_it_is_imported(jobs, library):
+    """Nobody can tell which of the two was imported."""
+    library("VALUE = 0\nwith open(__file__, 'w') as file: file.write('VALUE = 1')\n")
+    ended = jobs.run(jobs.file("script.py", f"{BEGIN}\nsys.exit(ATTEMPT < 1)\n"), options=(*AGAIN, "1"))
+    assert attempts(ended) == ["warm 0", "warm 1"]
+
+
 def test_a_file_that_comes_to_hide_a_module(jobs, library):
     library("import queue\nVALUE = queue.__file__.rpartition('/')[2] if hasattr(queue, 'OWN') else 0\n")
     script = jobs.file(
@@ -236,10 +252,8 @@ def test_when_the_keeper_is_killed_the_attempt_fails_and_nothing_is_left(jobs, l
     os.kill(min(found["keeper"]), signal.SIGKILL)
     ended = jobs.wait(job)
     assert "was killed from outside" in ended.stderr
-    gone([*found["worker"], *found["keeper"], *found["template"]])
-    # The limit of the promise: one in a session of its own, when the keeper is killed.
-    os.kill(min(found["grandchild"]), signal.SIGKILL)
-    gone([*found["grandchild"]])
+    # The template is there to end what is in a session of its own.
+    gone(sorted(set.union(*found.values())))
 
 
 IMPORTING = """
@@ -263,6 +277,36 @@ def test_when_the_agent_is_ended_during_the_imports_the_template_is(jobs, librar
     assert ended.code == (-9 if signum == signal.SIGKILL else 128 + signum)
     assert "Traceback" not in ended.stderr
     gone(template)
+
+
+DAEMON = """
+import os, sys, time
+sys.path.insert(0, {support!r})
+from signpost import tell
+sys.path.pop(0)
+if "-c" in sys.orig_argv:
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.write(writer, str(os.getpid()).encode())
+            time.sleep(1000)
+        os._exit(0)
+    tell({post!r}, os.read(reader, 100).decode())
+    os.wait()
+    os.close(reader)
+    os.close(writer)
+"""
+
+
+def test_a_daemon_that_an_import_has_started_is_ended_with_the_template(jobs, library, post, gone):
+    library(DAEMON.format(support=SUPPORT, post=post.path))
+    job = jobs.start(jobs.file("script.py", BEGIN), options=("--warm", "-r", "3"))
+    daemon = post.pids(1)
+    ended = jobs.wait(job)
+    assert ended.code == 0, ended.stderr
+    assert ended.remarks == ["no warm start: import library_of_test started a process"]
+    gone(daemon)
 
 
 def test_a_key_on_the_terminal_reaches_only_the_agent(jobs, library, post, gone):
@@ -289,6 +333,17 @@ thread = threading.Thread(target=run)
 thread.start()
 thread.join()
 """
+
+
+def test_an_agent_in_a_thread_that_is_killed_during_the_imports(jobs, library, post, gone):
+    library(IMPORTING.format(support=SUPPORT, post=post.path))
+    words = [sys.executable, jobs.file("agent.py", AGENT_IN_A_THREAD), jobs.directory / "logs"]
+    with subprocess.Popen(
+        [*words, jobs.file("script.py", BEGIN)], env=environment(TMPDIR=jobs.directory, **jobs.env)
+    ) as agent:
+        template = post.pids(1)
+        agent.kill()
+    gone(template)
 
 
 def test_an_agent_that_is_not_in_the_main_thread(jobs, library, post, gone):

@@ -23,16 +23,19 @@ def lines(*endings):
 
 
 @pytest.mark.parametrize(
-    "source", [PLAIN, *(pytest.param(source, marks=pytest.mark.torch) for source in (NUMPY, TORCH))]
+    ("source", "nproc"),
+    [(PLAIN, 1), (PLAIN, 3), pytest.param(NUMPY + TORCH, 3, marks=pytest.mark.torch)],
+    ids=["one", "plain", "torch"],
 )
-@pytest.mark.parametrize("nproc", [1, 3])
 def test_numbers_differ_between_workers_attempts_and_runs(jobs, source, nproc):
     script = jobs.file(
         "script.py", f"{source}\nimport os, sys\nsys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] == '0')"
     )
-    options = ("-r", "3", "--max-restarts", "1")
+    options = ("--warm", "-r", "3", "--max-restarts", "1")
+    runs = [jobs.start(script, nproc=nproc, options=options) for _ in range(2)]
     found = []
-    for ended in (jobs.warm(script, nproc=nproc, options=options), jobs.warm(script, nproc=nproc, options=options)):
+    for ended in map(jobs.wait, runs):
+        assert ended.starts == 1, ended.stderr
         complete = [worker.stdout.splitlines() for attempt in ended.attempts for worker in attempt]
         found += [each for each in complete if len(each) == len(complete[-1])]
     assert len(found) >= 2 + 2 * nproc
@@ -40,18 +43,11 @@ def test_numbers_differ_between_workers_attempts_and_runs(jobs, source, nproc):
         assert len(set(values)) == len(found), values
 
 
-@pytest.mark.torch
-@pytest.mark.parametrize("nproc", [1, 2])
-def test_torch_has_as_many_threads_as_ever(jobs, nproc):
-    source = "import torch\nx = torch.rand(500, 500) @ torch.rand(500, 500)\nprint(torch.get_num_threads())\n"
-    script = jobs.file("script.py", source)
-    assert lines(jobs.warm(script, nproc=nproc)) == lines(jobs.cold(script, nproc=nproc))
-
-
 def test_a_seed_that_is_given_holds(jobs):
     script = jobs.file("script.py", f"import random\nrandom.seed(5)\nprint(random.random())\n{HASH}")
     env = {"PYTHONHASHSEED": "42"}
-    assert lines(jobs.warm(script, nproc=2, env=env)) == lines(jobs.cold(script, nproc=2, env=env))
+    cold, warm = jobs.both(script, nproc=2, env=env)
+    assert lines(warm) == lines(cold)
 
 
 def test_hashes_of_text_are_the_same_in_all_workers_of_a_run_and_others_in_the_next(jobs):

@@ -6,6 +6,9 @@ import os
 import sys
 
 import pytest
+from warm_jobs import environment
+
+from holdfast.warm.template import Template
 
 SHOW = """
 import sys
@@ -46,6 +49,21 @@ UNSAFE = {
         "import multiprocessing\nlock = multiprocessing.Lock()",
         "import library_of_test made memory or locks",
     ),
+    "a blocked signal": (
+        "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])",
+        "import library_of_test blocked signals",
+    ),
+    "a directory": ("import os\nos.chdir('/')", "import library_of_test changed the working directory"),
+    "arguments": ("import sys\nsys.argv.append('x')", "import library_of_test changed sys.argv"),
+    "the program": ("import __main__\n__main__.VALUE = 1", "import library_of_test changed __main__"),
+    "another environment": (
+        "import os\nos.environ = dict(os.environ)",
+        "import library_of_test replaced os.environ",
+    ),
+    "a temporary directory": (
+        "import tempfile\ndirectory = tempfile.TemporaryDirectory()",
+        "import library_of_test made a temporary directory",
+    ),
     "its rank": (
         "import os\nVALUE = int(os.environ.get('RANK', '7'))",
         "import library_of_test asked for RANK, which each worker has its own of",
@@ -64,6 +82,9 @@ SAFE = {
     "a fault handler": "import faulthandler\nfaulthandler.enable()",
     "variables": "import os\nos.environ.get('HOME'), dict(os.environ), 'PATH' in os.environ",
     "a lock for threads": "import threading\nlock = threading.RLock()",
+    "a temporary directory that is gone": "import tempfile\nwith tempfile.TemporaryDirectory(): pass",
+    "a directory for ever": "import os\nos.makedirs('cache_of_test', exist_ok=True)",
+    "a look at the program": "import __main__, os, sys\nos.getcwd(), sys.argv[0], vars(__main__)",
     "private memory": "import mmap\nmemory = mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE)",
 }
 
@@ -75,8 +96,47 @@ def library(jobs):
     return lambda source, name="library_of_test.py": jobs.file(f"installed/site-packages/{name}", source)
 
 
+@pytest.fixture
+def template(jobs, library, monkeypatch):
+    """Makes the template of a program that imports an installed module with this source."""
+    made = []
+    for name in [name for name in os.environ if name not in environment()]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PYTHONPATH", str(jobs.env["PYTHONPATH"]))
+    monkeypatch.setenv("TMPDIR", str(jobs.directory))
+    monkeypatch.chdir(jobs.directory)
+
+    def make(source):
+        library(source)
+        made.append(Template([sys.executable, "-u", jobs.file("script.py", SHOW)]))
+        made[-1].start()
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
 @pytest.mark.parametrize("name", UNSAFE)
-def test_one_line_names_the_module_and_the_start_is_cold(jobs, library, name):
+def test_one_line_names_the_module(template, caplog, name):
+    source, reason = UNSAFE[name]
+    assert not template(source).is_ready()
+    (line,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    assert line.startswith(f"no warm start: {reason}")
+
+
+@pytest.mark.parametrize("name", SAFE)
+def test_other_imports_do_no_harm(template, name):
+    assert template(SAFE[name]).is_ready()
+
+
+def test_a_temporary_directory_of_a_template_that_cannot_be_used_is_removed(jobs, template):
+    assert not template(UNSAFE["a temporary directory"][0]).is_ready()
+    assert not list(jobs.directory.glob("tmp*"))
+
+
+@pytest.mark.parametrize("name", ["a thread", "its rank"])
+def test_the_start_is_a_cold_one_then(jobs, library, name):
     source, reason = UNSAFE[name]
     library(source)
     ended = jobs.run(jobs.file("script.py", SHOW), options=("--warm", "-r", "3"), nproc=2)
@@ -87,11 +147,9 @@ def test_one_line_names_the_module_and_the_start_is_cold(jobs, library, name):
     assert [worker.stdout.splitlines()[-1] for worker in ended.workers] == [f"cold {value}" for value in values]
 
 
-@pytest.mark.parametrize("name", SAFE)
-def test_other_imports_do_no_harm(jobs, library, name):
-    library(SAFE[name])
-    ended = jobs.warm(jobs.file("script.py", SHOW))
-    assert ended.workers[0].stdout == "warm None\n"
+def test_after_other_imports_it_is_a_warm_one(jobs, library):
+    library(SAFE["a fault handler"])
+    assert jobs.warm(jobs.file("script.py", SHOW)).workers[0].stdout == "warm None\n"
 
 
 def test_a_package_that_initialises_cuda(jobs, library):
@@ -152,9 +210,9 @@ def test_imports_that_kill_the_template(jobs, library):
     script = jobs.file("script.py", f"{SHOW}\nraise SystemExit(3)\n")
     ended = jobs.run(script, options=("--warm", "-r", "3", "--max-restarts", "3", "--restart-policy", "always"))
     assert ended.remarks == [
-        "the template died of its imports (SIGSEGV): this start is a cold one",
-        "the template died of its imports (SIGSEGV): this start is a cold one",
-        "no warm start: the template died of its imports (SIGSEGV), 3 times",
+        "the template died of import library_of_test (SIGSEGV): this start is a cold one",
+        "the template died of import library_of_test (SIGSEGV): this start is a cold one",
+        "no warm start: the template died of import library_of_test (SIGSEGV), 3 times",
     ]
     assert [attempt[0].stdout for attempt in ended.attempts] == ["cold None\n"] * 4
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 
@@ -54,6 +55,7 @@ def fork(template):
 
 def test_one_that_does_not_answer_is_given_up(actor, monkeypatch):
     monkeypatch.setattr(module, "ANSWER_WAIT_S", 0.2)
+    monkeypatch.setattr(module, "END_WAIT_S", 0.1)
     before = footprint()
     template = actor(f"{IMPORTED}time.sleep(1000)")
     template.start()
@@ -67,6 +69,31 @@ def test_one_that_does_not_answer_is_given_up(actor, monkeypatch):
     template.close()
     assert template.pid == -1
     settle(before)
+
+
+def test_imports_that_do_not_end_are_not_waited_for_any_longer(actor, monkeypatch, caplog):
+    monkeypatch.setattr(module, "IMPORTS_MAX_S", 0.5)
+    template = actor("control.send(marshal.dumps({'importing': 'slow_of_test'}))\ntime.sleep(1000)")
+    template.start()
+    first = template.pid
+    assert select.select([template._control], [], [], 60)[0], "it has said what it imports"
+    assert not template.is_ready()
+    assert not exists(first)
+    assert "no warm start: the template has waited for import slow_of_test for 0 s" in caplog.text
+    assert not template.is_ready()
+    assert template.pid == -1, "it would be as slow again"
+
+
+def test_one_whose_parent_is_another_by_now_ends(tmp_path, monkeypatch):
+    """The agent was killed before the kernel was asked to tell of that."""
+    script = tmp_path / "script.py"
+    script.write_text("import json\n")
+    template = Template([sys.executable, "-u", str(script)])
+    with monkeypatch.context() as patch:
+        patch.setattr(module.os, "getpid", lambda: 1)
+        template.start()
+    assert not template.is_ready()
+    template.close()
 
 
 def test_one_that_refuses(actor):

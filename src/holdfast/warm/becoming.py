@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 UNBUFFERED, MODULE = "-u", "-m"
 
+_STDERR = 2
+
 CANNOT_OPEN = 2
 """The exit code of an interpreter that cannot open its script."""
 
@@ -223,5 +225,13 @@ def _without_ours(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _write(text: str) -> None:
-    if getattr(sys, "stderr", None) is not None:
+    """As the interpreter does: that sys.stderr does not take it, since its disk is full, say, is nobody's failure."""
+    if getattr(sys, "stderr", None) is None:
+        return
+    try:
         sys.stderr.write(text)
+    except Exception:  # noqa: BLE001 - it may be an object of the program's
+        try:  # noqa: SIM105 - contextlib is an import
+            os.write(_STDERR, text.encode("utf-8", "backslashreplace"))
+        except OSError:
+            pass

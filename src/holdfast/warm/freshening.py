@@ -11,6 +11,7 @@ import io
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
 
 TYPE_CHECKING = False
@@ -116,6 +117,13 @@ def _renew_identity() -> None:
     process = sys.modules.get("multiprocessing.process")
     if process is not None:
         process.current_process().authkey = os.urandom(SECRET_BYTES)
+    util: Any = sys.modules.get("multiprocessing.util")
+    for finalizer in list(getattr(util, "_finalizer_registry", {}).values()):
+        finalizer._pid = os.getpid()  # noqa: SLF001 - or it would not be called at the end
+    logging: Any = sys.modules.get("logging")
+    start = getattr(logging, "_startTime", None)  # what a log calls relative is relative to the start of the program
+    if start is not None:
+        logging._startTime = time.time_ns() if isinstance(start, int) else time.time()  # noqa: SLF001 - see above
     threading = sys.modules.get("threading")
     if threading is not None and hasattr(threading.main_thread(), "_set_native_id"):
         threading.main_thread()._set_native_id()  # noqa: SLF001 - a fork leaves that of the parent

@@ -15,6 +15,7 @@ from contextlib import suppress
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
 THREAD_END_WAIT_S = 1.0
 """How long a thread that was joined may take to leave the kernel."""
@@ -29,7 +30,7 @@ OWN_VARIABLES = frozenset(
         *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"),
         *("TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE"),
         *("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_LOCAL_DEVICE_IDS"),
-        "HOLDFAST_GENERATION",
+        *("TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_TIMER_FILE", "HOLDFAST_GENERATION", "HOLDFAST_WORKER_PAGE"),
     )
 )
 """Variables that a worker has and the process that imports for it has not."""
@@ -65,31 +66,55 @@ class Safety:
         """What the imports have open, and copies can have; whether other programs inherit it."""
         self._fds = _open_fds()
         self._handlers = _handlers()
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         self._shared = _shared_memory()
+        self._directory = os.stat(".")
+        self._arguments = [*sys.argv]
+        self._main = _main()
+        self._temporary: list[str] = []
+        self._mkdir = os.mkdir
+        os.mkdir = self._make_directory
         self._environ = os.environ.__class__
         os.environ.asked = ""  # type: ignore[attr-defined]
         os.environ.__class__ = Environment
 
     def finish(self) -> None:
         """The imports are done."""
+        os.mkdir = self._mkdir
         os.environ.__class__ = self._environ
         del os.environ.asked  # type: ignore[attr-defined]
 
     def problem(self) -> str:
         """What was done since the last look, as the rest of a sentence; or ""."""
-        if name := os.environ.asked:  # type: ignore[attr-defined]
+        if os.environ.__class__ is not Environment:
+            return "replaced os.environ"
+        if name := os.environ.asked:
             return f"asked for {name}, which each worker has its own of"
         for has_happened, what in (
             (_has_threads, "started threads"),
             (_has_initialised_cuda, "initialised CUDA"),
             (_has_children, "started a process"),
             (lambda: _handlers() != self._handlers, "set signal handlers"),
+            (lambda: signal.pthread_sigmask(signal.SIG_BLOCK, ()) != self._mask, "blocked signals"),
             (_has_timers, "set a timer"),
             (lambda: _shared_memory() - self._shared, "made memory or locks that copies of the process would share"),
+            (lambda: not os.path.samestat(os.stat("."), self._directory), "changed the working directory"),
+            (lambda: sys.argv != self._arguments, "changed sys.argv"),
+            (lambda: _main() != self._main, "changed __main__"),
+            (self.temporary_directories, "made a temporary directory, which the first worker to end would remove"),
         ):
             if has_happened():
                 return what
         return self._descriptors()
+
+    def temporary_directories(self) -> list[str]:
+        """Those that the imports made, and did not remove."""
+        return [path for path in self._temporary if os.path.isdir(path)]
+
+    def _make_directory(self, path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+        self._mkdir(path, mode, dir_fd=dir_fd)
+        if sys._getframe(1).f_globals.get("__name__") == "tempfile":  # noqa: SLF001 - who makes it is the question
+            self._temporary.append(os.fsdecode(path))
 
     def _descriptors(self) -> str:
         for fd in _open_fds() - self._fds - self.fds.keys():
@@ -131,6 +156,12 @@ def _is_same(one: str, other: str) -> bool:
     with suppress(OSError):
         return os.path.samefile(one, other)
     return False
+
+
+def _main() -> tuple[int, dict[str, int]]:
+    """What ``__main__`` is, and what is in it."""
+    main = sys.modules["__main__"]
+    return id(main), {name: id(value) for name, value in vars(main).items()}
 
 
 def _open_fds() -> set[int]:

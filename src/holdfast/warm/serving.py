@@ -13,21 +13,25 @@ import select
 import signal
 import socket
 import sys
+import time
 from contextlib import suppress
 
+from holdfast.processes.children import children, end_children
 from holdfast.processes.keeper import keep
 from holdfast.processes.launch import Becoming, Launch, PickledCall
-from holdfast.processes.prctl import die_with_parent
+from holdfast.processes.prctl import adopt_orphans, die_with_parent
 from holdfast.processes.signal_setup import SignalSetup
 from holdfast.warm.becoming import Program, become, begin
 from holdfast.warm.freshening import Changes, freshen, open_files, show_command, write_files
-from holdfast.warm.safety import Safety, hidden_module
+from holdfast.warm.safety import OWN_VARIABLES, Safety, hidden_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from types import CodeType
     from typing import Any
+
+    from holdfast.warm.reading import Reading, Step
 
 MESSAGE_MAX_BYTES = 64 * 1024
 """What one message holds; what is longer comes in a file."""
@@ -49,8 +53,10 @@ def serve(fd: int, modules: Iterable[str]) -> Callable[[], None]:
         os._exit(0)  # the agent has gone
     brief = _read(received[0])
     os.close(received[0])
-    if brief["dies_with_parent"]:
-        die_with_parent(signal.SIGKILL)
+    # That is the thread that started us, and it closes us before it ends.
+    die_with_parent(signal.SIGKILL)
+    if os.getppid() != brief["agent_pid"]:
+        os._exit(0)
     template = _Template(control, brief, frozenset(modules))
     try:
         template.run()
@@ -76,7 +82,11 @@ class _Template:
         self._fds: dict[int, bool] = {}
         self._received: list[int] = []
         self._wakeup: tuple[int, ...] = ()
+        self._began_ns = time.time_ns()
         self._stamps: dict[str, tuple[int, int, int]] = {}
+        self._reading: Reading | None = None
+        self._read_stamps: dict[str, tuple[int, int, int] | None] = {}
+        self._keepers: set[int] = set()
         self._files: list[Any] = []
 
     def run(self) -> None:
@@ -85,12 +95,14 @@ class _Template:
             begin(self._program)
         # Before all others: so it is the last thing that happens in a worker.
         atexit.register(lambda: write_files(self._files))
-        problem = self._import_all()
-        if problem:
+        adopt_orphans()  # what an import leaves running must not outlive us, nor what a keeper that is killed does
+        safety = Safety()
+        if problem := self._import_all(safety):
+            self._clean_up(safety)
             self._say({"problem": problem})
             return
         self._settle()
-        self._say({"modules": len(sys.modules)})
+        self._say({"modules": len(sys.modules), "left": self._reading.left if self._reading else ""})
         wake, wakeup = self._wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
@@ -103,34 +115,28 @@ class _Template:
             for fd, _ in poll.poll():
                 if fd == wake:
                     os.read(wake, 4096)
-                    _reap()
+                    self._reap()
                 elif not self._answer():
+                    while self._reap():
+                        os.wait()
                     return
 
     # Importing
 
-    def _import_all(self) -> str:
+    def _import_all(self, safety: Safety) -> str:
         """Import; returns what makes it impossible to fork this process, or ""."""
         if problem := _unsupported():
             return problem
-        safety = Safety()
         count = len(sys.modules)
         if problem := safety.problem():  # not that there was an import yet, but sitecustomize and the like have run
             return f"the start of Python {problem}"
-        for name, parts in self._imports().items():
-            if self._given is None and not _is_library(name):
+        for step in self._steps():
+            if not self._do(step):
                 continue
-            # What cannot be imported is the workers' affair: they may have a way around it.
-            try:
-                __import__(name, None, None, parts)
-            except KeyboardInterrupt:
-                raise
-            except BaseException:  # noqa: BLE001, S110 - see above
-                pass
             if len(sys.modules) != count:
                 count = len(sys.modules)
                 if problem := safety.problem():
-                    return f"import {name} {problem}"
+                    return f"import {step.name} {problem}"
         safety.finish()
         self._fds = safety.fds
         self._changes = Changes(self._env, os.environ)
@@ -138,10 +144,48 @@ class _Template:
             return f"{hidden} hides a module of the same name that is imported already"
         return ""
 
-    def _imports(self) -> dict[str, tuple[str, ...]]:
+    def _steps(self) -> list[Step]:
+        from holdfast.warm.reading import IMPORT, Step  # noqa: PLC0415 - with what `_read` needs
+
         if self._given is not None:
-            return dict.fromkeys(self._given, ())
-        from holdfast.warm.reading import files_of_module, imports_of  # noqa: PLC0415 - not where modules are given
+            return [Step(IMPORT, name, ()) for name in self._given]
+        self._reading = self._read()
+        self._read_stamps = {path: _stamp(path) for path in self._reading.files}
+        return self._reading.steps
+
+    def _do(self, step: Step) -> bool:
+        """What the program will do, and imports may notice. Whether it was an import."""
+        from holdfast.warm.reading import IMPORT, PLACE, SET_DEFAULT, UNSET  # noqa: PLC0415 - there already
+
+        name, value = step.name, step.value
+        if step.kind == IMPORT:
+            if self._given is not None or _is_library(name):
+                self._import(name, value)
+            return True
+        # A place has been heeded. Of what each worker has its own of, an import that asks is told of.
+        if step.kind == PLACE or name in OWN_VARIABLES:
+            return False
+        # The worker does the same itself: it is no change that imports made.
+        for env in (os.environ, self._env):
+            if step.kind == UNSET:
+                env.pop(name, None)
+            elif step.kind != SET_DEFAULT or name not in env:
+                env[name] = str(value)
+        return False
+
+    def _import(self, name: str, parts: Sequence[str]) -> None:
+        if name not in sys.modules:
+            self._say({"importing": name})
+        # What cannot be imported is the workers' affair: they may have a way around it.
+        try:
+            __import__(name, None, None, parts)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001, S110 - see above
+            pass
+
+    def _read(self) -> Reading:
+        from holdfast.warm.reading import files_of_module, read  # noqa: PLC0415 - not where modules are given
 
         here = os.getcwd()
         program = self._program
@@ -154,12 +198,14 @@ class _Template:
         else:
             files = [program.path]
         roots = [here, *(os.path.dirname(os.path.realpath(path)) for path in files[-1:])]
-        found = imports_of(files, roots)
-        return {name: parts for name, parts in found.items() if name.partition(".")[0] != "holdfast"}
+        # A function's file is imported; that of a program is what it runs.
+        return read(files, roots, files[-1] if files and self._source is None else "")
 
     def _hidden(self) -> str:
         directory = self._program.directory if self._program.name else ""
-        return hidden_module(directory, self._modules_of_python) if directory else ""
+        places = [directory, *(self._reading.places if self._reading else ())]
+        found = (hidden_module(place, self._modules_of_python) for place in places if place)
+        return next(filter(None, found), "")
 
     def _settle(self) -> None:
         """What was done once must not be done by every copy."""
@@ -173,12 +219,28 @@ class _Template:
         self._files = open_files() if self._fds else []
         # Copies share its memory for as long as nobody looks at it.
         gc.freeze()
-        self._stamps = {path: stamp for path in _files() if (stamp := _stamp(path)) is not None}
+        now_ns = time.time_ns()
+        for path in _files():
+            if (stamp := _stamp(path)) is not None:
+                # One that was written meanwhile may have been imported before that.
+                self._stamps[path] = (0, 0, 0) if self._began_ns <= stamp[0] <= now_ns else stamp
+
+    def _clean_up(self, safety: Safety) -> None:
+        """There will be no worker that what the imports left could be for."""
+        end_children()
+        if directories := safety.temporary_directories():
+            import shutil  # noqa: PLC0415 - hardly ever needed
+
+            for path in directories:
+                shutil.rmtree(path, ignore_errors=True)
 
     # Answering
 
     def _answer(self) -> bool:
-        data, fds, flags, _ = socket.recv_fds(self._control, MESSAGE_MAX_BYTES, DESCRIPTORS_MAX)
+        try:
+            data, fds, flags, _ = socket.recv_fds(self._control, MESSAGE_MAX_BYTES, DESCRIPTORS_MAX)
+        except ConnectionResetError:  # the agent has gone without having heard us
+            return False
         if not data:
             return False
         self._received += fds
@@ -195,8 +257,22 @@ class _Template:
         return True
 
     def _freshness(self) -> dict[str, Any]:
-        changed = next((path for path, stamp in self._stamps.items() if _stamp(path) != stamp), None) or self._hidden()
+        changed = next((path for path, stamp in self._stamps.items() if _stamp(path) != stamp), None)
+        changed = changed or self._read_otherwise() or self._hidden()
         return {"stale": changed} if changed else {"fresh": True}
+
+    def _read_otherwise(self) -> str:
+        """A file of the program that has changed, in such a way that imports would not be done as they were; or ""."""
+        if self._reading is None:
+            return ""
+        changed = next((path for path, stamp in self._read_stamps.items() if _stamp(path) != stamp), "")
+        if not changed:
+            return ""
+        reading = self._read()
+        if reading.beside_imports() != self._reading.beside_imports():
+            return changed
+        self._read_stamps = {path: _stamp(path) for path in reading.files}
+        return ""
 
     def _fork_keeper(self, fds: list[int]) -> None:
         if -1 in fds:
@@ -206,7 +282,7 @@ class _Template:
         if taken := self._fds.keys() & set(request["fds"]):
             self._say({"refused": f"an import has the descriptor {min(taken)}"})
             return
-        _reap()  # keepers that have ended since; nobody is to see them
+        self._reap()  # keepers that have ended since; nobody is to see them
         signals = SignalSetup.block_all()
         try:
             pid = os.fork()
@@ -216,6 +292,7 @@ class _Template:
             return
         if pid == 0:
             self._become_keeper(request, fds)
+        self._keepers.add(pid)
         signals.unblock()
         pidfd = os.pidfd_open(pid)
         with suppress(OSError):  # an agent that is gone
@@ -256,9 +333,21 @@ class _Template:
 
         return Launch(rank, fresh_call, env, out, err, kept)
 
+    def _reap(self) -> bool:
+        """Take note of keepers that have ended, and end what they left if they were killed. Whether there was any."""
+        with suppress(ChildProcessError):
+            while pid := os.waitpid(-1, os.WNOHANG)[0]:
+                self._keepers.discard(pid)
+        strays = [pid for pid in children() if pid not in self._keepers]
+        for pid in strays:
+            with suppress(PermissionError):
+                os.kill(pid, signal.SIGKILL)  # our child, unreaped
+        return bool(strays)
+
     def _say(self, message: dict[str, Any]) -> None:
+        flags = socket.MSG_DONTWAIT if "importing" in message else 0  # nobody may be listening yet
         with suppress(OSError):  # an agent that is gone
-            self._control.send(marshal.dumps(message))
+            self._control.send(marshal.dumps(message), flags)
 
     # In a worker
 
@@ -365,9 +454,3 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return status.st_mtime_ns, status.st_size, status.st_ino
-
-
-def _reap() -> None:
-    with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass

@@ -6,7 +6,6 @@ import marshal
 import os
 import select
 import signal
-import sys
 import time
 from contextlib import contextmanager, suppress
 
@@ -29,10 +28,13 @@ DESCRIPTORS_MAX = 250
 """How many descriptors one message carries: the kernel takes 253."""
 
 ANSWER_WAIT_S = 30.0
-"""A template that does not answer in this time is given up. Its imports may take as long as they want."""
+"""A template that does not answer in this time is given up."""
 
 END_WAIT_S = 1.0
 """How long a template that has hung up may take to end, before it is ended."""
+
+IMPORTS_MAX_S = 300.0
+"""How long workers that could start wait for imports; after that they do without."""
 
 DEATHS_MAX = 3
 """So many templates may die of their imports before it is clear that the next one would, too."""
@@ -70,6 +72,7 @@ class Template:
         self._control: socket.socket | None = None
         self._pid = -1
         self._has_imported = False
+        self._importing = ""
         self._is_hopeless = False
         self._deaths = 0
         self._exit_code: int | None = None  # of the last one, if it ended by itself
@@ -105,7 +108,7 @@ class Template:
             return
         finally:
             theirs.close()
-        self._control, self._has_imported = ours, False
+        self._control, self._has_imported, self._importing = ours, False, ""
         self._send_brief()
 
     def _flags(self) -> list[str]:
@@ -124,8 +127,7 @@ class Template:
             "source": self._source,
             "env": dict(os.environ),
             "hooks": _hooks_file() if os.environ.get("HOLDFAST_HOOKS") != "0" else "",
-            # The kernel tells of the end of the thread that forked, not of the process.
-            "dies_with_parent": _is_main_thread(),
+            "agent_pid": os.getpid(),
         }
         with _file_with(brief) as fd:
             self._send(b"brief", [fd])  # if it has died, that will be seen
@@ -146,20 +148,28 @@ class Template:
         return is_ready
 
     def _wait_for_imports(self) -> None:
-        said, _ = self._receive(None)
+        deadline = time.monotonic() + IMPORTS_MAX_S
+        said, _ = self._receive(IMPORTS_MAX_S)
+        while "importing" in said:
+            self._importing = f" import {said['importing']}"
+            said, _ = self._receive(max(0.0, deadline - time.monotonic()))
         if said.get("problem"):
             self._give_up(f"{said['problem']}")
         elif said:
             self._has_imported, self._deaths = True, 0
             log.info("the template has imported %s modules", said["modules"])
+            if said.get("left"):
+                log.warning("%s: what is imported after that, each worker imports for itself", said["left"])
+        elif time.monotonic() >= deadline:
+            self._give_up(f"the template has waited for{self._importing or ' Python'} for {IMPORTS_MAX_S:.0f} s")
         else:
             self._deaths += 1
             if self._exit_code == TOO_OLD:
                 self._give_up(f"{self._command[0]} is older than Python 3.11")
             elif self._deaths < DEATHS_MAX:
-                log.warning("the template died of its imports%s: this start is a cold one", self._how_it_ended())
+                log.warning("the template died of%s: this start is a cold one", self._cause_of_death())
             else:
-                self._give_up(f"the template died of its imports{self._how_it_ended()}, {self._deaths} times")
+                self._give_up(f"the template died of{self._cause_of_death()}, {self._deaths} times")
 
     def _is_out_of_date(self) -> bool:
         said, _ = self._ask(b"fresh", [])
@@ -202,19 +212,24 @@ class Template:
     def close(self) -> None:
         """End the template. Keepers that came from it go on."""
         control, self._control = self._control, None
-        self._has_imported = False
-        if control is not None:
-            control.close()
+        can_end_itself, self._has_imported = self._has_imported, False
         self._exit_code = None
-        if self._pid > 0:
+        if control is not None:
+            has_ended = _has_ended(self._pid)  # by itself
+            control.close()
             with suppress(ProcessLookupError, ChildProcessError):
-                has_ended = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+                if can_end_itself:  # and what a keeper that was killed has left
+                    os.kill(self._pid, signal.SIGCONT)
+                    _wait_for_end(self._pid)
                 # Our child, unreaped, and its group: an import may have started something.
                 os.killpg(self._pid, signal.SIGKILL)
                 _, status = os.waitpid(self._pid, 0)
                 if has_ended:
                     self._exit_code = os.waitstatus_to_exitcode(status)
             self._pid = -1
+
+    def _cause_of_death(self) -> str:
+        return f"{self._importing or ' its imports'}{self._how_it_ended()}"
 
     def _how_it_ended(self) -> str:
         code = self._exit_code
@@ -313,6 +328,12 @@ def _option_in(words: Sequence[str]) -> str:
     return left[0] if left and left[0].startswith("-") and left[0] != "-m" else ""
 
 
+def _has_ended(pid: int) -> bool:
+    with suppress(ChildProcessError):
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    return True
+
+
 def _wait_for_end(pid: int) -> None:
     with suppress(AttributeError, OSError):
         fd = os.pidfd_open(pid)
@@ -322,11 +343,6 @@ def _wait_for_end(pid: int) -> None:
             poll.poll(poll_ms(END_WAIT_S))
         finally:
             os.close(fd)
-
-
-def _is_main_thread() -> bool:
-    threading = sys.modules.get("threading")  # without it there are no others
-    return threading is None or threading.current_thread() is threading.main_thread()
 
 
 def _hooks_file() -> str:
