@@ -17,6 +17,7 @@ COMMANDS = {
     "report": ("holdfast.cli.report", "main", "tell what became of a run: its attempts, its failures, its time"),
     "runs": ("holdfast.cli.runs", "main", "list what was run here"),
     "stacks": ("holdfast.cli.stacks", "main", "show where every worker of a run is right now"),
+    "doctor": ("holdfast.cli.doctor", "main", "look at this machine for what breaks jobs, and say what to do"),
 }
 """By name: the module and the function that does it with the words that follow, and what it is good for."""
 

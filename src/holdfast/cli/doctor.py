@@ -1,0 +1,143 @@
+"""``holdfast doctor``: what would break a job here, and what to do about it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+
+from holdfast.cli.exits import FAILURE, show
+from holdfast.errors.tree import InputError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Sequence
+    from typing import NoReturn
+
+    from holdfast.doctor.context import Context
+
+PROG = "holdfast doctor"
+DESCRIPTION = """Look at this machine for what breaks jobs in practice, and say what to do about it. Nothing is changed.
+
+  holdfast doctor                                          for jobs on this machine
+  holdfast doctor --endpoint node0:29400                   and with others, that meet there; on each of them
+  holdfast doctor --endpoint etcd0:2379,etcd1:2379         and that meet in etcd"""
+EPILOG = """Options that are not given are taken from PET_RDZV_ENDPOINT and so on, as holdfast run
+does. The exit code is 0 if there is no problem (warnings are none), 1 if there is one, and
+2 for bad input."""
+
+BACKENDS = ("c10d", "etcd")
+ETCD_PORT = 2379
+FALLBACK_COLUMNS = 100
+
+
+def main(args: Sequence[str]) -> None:
+    """Do what the words after ``holdfast doctor`` say.
+
+    Raises:
+        InputError: a value cannot be used.
+        SystemExit: with 1, if there is a problem.
+    """
+    options = _parser().parse_args(list(args))
+    # Not for --help.
+    from holdfast.cli.report import has_colours  # noqa: PLC0415
+    from holdfast.doctor.examination import CHECKS, examine  # noqa: PLC0415
+    from holdfast.doctor.finding import State  # noqa: PLC0415
+    from holdfast.doctor.rendering import findings_json, findings_text  # noqa: PLC0415
+
+    topics = [topic.strip() for topic in options.only.split(",") if topic.strip()]
+    for topic in topics:
+        if topic not in CHECKS:
+            raise InputError(f"--only {topic!r}: there is no such topic; there are: {', '.join(CHECKS)}")
+    findings = examine(_context(options), topics)
+    if options.json:
+        show(findings_json(findings))
+    else:
+        columns = shutil.get_terminal_size((FALLBACK_COLUMNS, 24)).columns
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+        show(findings_text(findings, columns, colours=has_colours(), encoding=encoding))
+    if any(finding.state is State.PROBLEM for finding in findings):
+        raise SystemExit(FAILURE)
+
+
+def _context(options: Namespace) -> Context:
+    from holdfast import __version__  # noqa: PLC0415 - not for --help
+    from holdfast.cli import accelerators  # noqa: PLC0415 - not for --help
+    from holdfast.cli.configuration import _rdzv_settings, determine_local_world_size  # noqa: PLC0415 - likewise
+    from holdfast.doctor.context import Accelerators, Context, read_meeting  # noqa: PLC0415 - likewise
+
+    environ = dict(os.environ)
+    settings = _rdzv_settings(options.rdzv_conf)
+    endpoint = options.endpoint.strip()
+    backend = options.backend or likely_backend(endpoint)
+    return Context(
+        Accelerators(accelerators.cpu_count(), accelerators.gpu_count(), accelerators.xpu_count()),
+        environ,
+        determine_local_world_size(options.nproc_per_node),
+        read_meeting(backend, endpoint, settings, environ) if endpoint else None,
+        options.local_addr or None,
+        options.log_dir or None,
+        __version__,
+    )
+
+
+def likely_backend(endpoint: str) -> str:
+    """What is meant where nobody says it."""
+    return "etcd" if "," in endpoint or endpoint.endswith(f":{ETCD_PORT}") else "c10d"
+
+
+def _parser() -> ArgumentParser:
+    parser = _Parser(prog=PROG, description=DESCRIPTION, epilog=EPILOG, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument(
+        *("--endpoint", "--rdzv-endpoint", "--rdzv_endpoint"),
+        dest="endpoint",
+        default=os.environ.get("PET_RDZV_ENDPOINT", ""),
+        metavar="HOST[:PORT]",
+        help="where the machines of a job would meet; of etcd, several with commas between",
+    )
+    backend = os.environ.get("PET_RDZV_BACKEND", "")
+    parser.add_argument(
+        *("--backend", "--rdzv-backend", "--rdzv_backend"),
+        dest="backend",
+        choices=BACKENDS,
+        default=backend if backend in BACKENDS else None,
+        help=f"what they meet in (default: etcd for several endpoints and for port {ETCD_PORT}, otherwise c10d)",
+    )
+    parser.add_argument(
+        *("--rdzv-conf", "--rdzv_conf"),
+        dest="rdzv_conf",
+        default=os.environ.get("PET_RDZV_CONF", ""),
+        metavar="KEY=VALUE,..",
+        help="the settings of the backend, as for holdfast run",
+    )
+    parser.add_argument(
+        *("--nproc-per-node", "--nproc_per_node"),
+        dest="nproc_per_node",
+        default=os.environ.get("PET_NPROC_PER_NODE", "auto"),
+        metavar="N",
+        help="how many workers this machine would run (default: %(default)s)",
+    )
+    parser.add_argument(
+        *("--local-addr", "--local_addr"),
+        dest="local_addr",
+        default=os.environ.get("PET_LOCAL_ADDR", ""),
+        metavar="ADDRESS",
+        help="the address that others would be told for this machine, if it is not to be found out",
+    )
+    parser.add_argument(
+        *("--log-dir", "--log_dir"),
+        dest="log_dir",
+        default=os.environ.get("PET_LOG_DIR", ""),
+        metavar="DIRECTORY",
+        help="where the job would keep its logs",
+    )
+    parser.add_argument("--only", default="", metavar="TOPIC,..", help="look at these topics only")
+    parser.add_argument("--json", action="store_true", help="a list for other programs")
+    return parser
+
+
+class _Parser(ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")

@@ -1,0 +1,132 @@
+"""Clocks. holdfast compares none of different machines; logs and certificates do."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.doctor.finding import Finding, Topic
+from holdfast.doctor.gateway import ask
+from holdfast.errors.tree import InputError
+from holdfast.rendezvous.addresses import bracketed
+
+if TYPE_CHECKING:
+    from holdfast.doctor.context import Context, Meeting
+
+
+AHEAD_MAX_S = 2.0
+"""A difference above it is worth a note: the order of lines in logs of two machines is lost."""
+
+AHEAD_WITH_TLS_MAX_S = 300.0
+"""A difference above it may be the end of a certificate, or come before its beginning."""
+
+RELEASED_AT = 1_735_689_600
+"""The beginning of 2025. A clock that shows an earlier time was never set."""
+
+_TIME_ERROR = 5
+_TIMEX_BYTES = 256
+"""More than the kernel's structure has on any platform."""
+
+_topic = Topic("clock")
+
+
+class Difference(NamedTuple):
+    """The clock of a member of etcd, as seen from here."""
+
+    place: str
+    ahead_s: float | None
+    doubt_s: float = 0.0
+
+
+class Facts(NamedTuple):
+    now: float
+    is_synchronised: bool | None
+    """What the kernel knows of it; None if it does not say."""
+
+    differences: tuple[Difference, ...] = ()
+
+
+def check(context: Context) -> list[Finding]:
+    meeting = context.meeting
+    facts = Facts(time.time(), kernel_synchronised(), tuple(_differences(meeting)))
+    return judge(facts, meeting)
+
+
+def kernel_synchronised() -> bool | None:
+    """Whether something keeps the kernel's clock right."""
+    timex = ctypes.create_string_buffer(_TIMEX_BYTES)  # no mode is set: it only reads
+    try:
+        state = ctypes.CDLL(None, use_errno=True).adjtimex(timex)
+    except (AttributeError, OSError):
+        return None
+    return None if state < 0 else state != _TIME_ERROR
+
+
+def _differences(meeting: Meeting | None) -> list[Difference]:
+    if meeting is None or meeting.backend != "etcd":
+        return []
+    try:
+        tls = meeting.tls.client_context()
+    except InputError:
+        return []
+    with ThreadPoolExecutor(len(meeting.endpoints)) as pool:
+        answers = pool.map(lambda endpoint: ask(endpoint[0], endpoint[1], "/version", tls), meeting.endpoints)
+        return [
+            Difference(bracketed(*endpoint), answer.ahead_s, answer.doubt_s)
+            for endpoint, answer in zip(meeting.endpoints, answers, strict=True)
+        ]
+
+
+def judge(facts: Facts, meeting: Meeting | None) -> list[Finding]:
+    return [_judge_kernel(facts), *_judge_differences(facts, meeting)]
+
+
+def _judge_kernel(facts: Facts) -> Finding:
+    shown = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(facts.now))
+    if facts.now < RELEASED_AT:
+        return _topic.warning(
+            "own", f"the clock was never set: it shows {shown}", "set it (chronyd, ntpd), or certificates are not valid"
+        )
+    if facts.is_synchronised is None:
+        return _topic.skipped("own", f"the clock shows {shown}; whether it is kept right, the kernel does not say here")
+    if not facts.is_synchronised:
+        return _topic.note(
+            "own",
+            f"the clock shows {shown}, and nothing tells the kernel whether that is right",
+            "holdfast does not need it; to compare logs of several machines, run chronyd or another time service, "
+            "unless the host of this container or virtual machine does",
+        )
+    return _topic.ok("own", f"the clock is kept right, and shows {shown}")
+
+
+def _judge_differences(facts: Facts, meeting: Meeting | None) -> list[Finding]:
+    if meeting is None:
+        return []
+    if meeting.backend != "etcd":
+        return [
+            _topic.skipped(
+                "difference", "not measured: the store says no time, and holdfast compares no clocks of machines"
+            )
+        ]
+    known = [one for one in facts.differences if one.ahead_s is not None]
+    if not known:
+        return [_topic.skipped("difference", "not measured: no member of etcd said the time")]
+    return [_judge_difference(one, has_tls=bool(meeting.tls)) for one in known]
+
+
+def _judge_difference(one: Difference, *, has_tls: bool) -> Finding:
+    ahead_s = one.ahead_s or 0.0
+    distance_s = max(0.0, abs(ahead_s) - one.doubt_s)
+    direction = "ahead of" if ahead_s > 0 else "behind"
+    what = f"the clock of {one.place} is {abs(ahead_s):.0f} s {direction} this machine's"
+    if has_tls and distance_s > AHEAD_WITH_TLS_MAX_S:
+        return _topic.warning("difference", what, "set the clock that is wrong, or certificates are not accepted")
+    if distance_s > AHEAD_MAX_S:
+        return _topic.note(
+            "difference", what, "holdfast compares no clocks, and works; logs of several machines are hard to compare"
+        )
+    return _topic.ok(
+        "difference", f"the clock of {one.place} differs by less than {distance_s + 2 * one.doubt_s:.1f} s"
+    )

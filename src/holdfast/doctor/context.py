@@ -1,0 +1,145 @@
+"""What the doctor was asked about: a job of so many workers here, and where its machines would meet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.errors.tree import InputError
+from holdfast.rendezvous.elastic_settings import (
+    EMBEDDED_PORT,
+    ETCD_KEEP_ALIVE_ATTEMPTS,
+    ETCD_PORT,
+    ETCD_PREFIX,
+    KEEP_ALIVE_ATTEMPTS,
+    KEEP_ALIVE_INTERVAL_S,
+    ElasticSettings,
+)
+from holdfast.rendezvous.parameters import RendezvousParameters
+from holdfast.rendezvous.static import parse_endpoint
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Mapping
+
+BACKENDS = ("c10d", "etcd")
+
+NODES_MAX = 2
+"""The settings are checked as those of a job of so many machines. One alone meets nobody."""
+
+
+class Accelerators(NamedTuple):
+    """What ``--nproc-per-node`` would count here."""
+
+    cpus: int
+    gpus: int
+    xpus: int
+
+    @property
+    def auto(self) -> int:
+        return self.gpus or self.xpus or self.cpus
+
+
+class TlsFiles(NamedTuple):
+    """Paths of certificates: whom to trust, who we are, and the key to that."""
+
+    ca_cert: str | None
+    cert: str | None
+    cert_key: str | None
+
+    def __bool__(self) -> bool:
+        return any(self)
+
+    def client_context(self) -> ssl.SSLContext | None:
+        """For the client's side; None for plain text.
+
+        Raises:
+            InputError: a file cannot be used.
+        """
+        if not self:
+            return None
+        from holdfast.coordination.tls import client_context  # noqa: PLC0415 - only where asked for
+
+        return client_context(*self)
+
+
+class Meeting(NamedTuple):
+    """Where the machines of a job would meet, as `holdfast run` would read the same options.
+
+    Attributes:
+        backend: one of `BACKENDS`.
+        endpoints: host and port of each place; with c10d there is one.
+        token: what nodes prove to each other that they know (c10d).
+        tls: the certificates.
+        user, password, prefix: for etcd.
+        keep_alive_s: how often a node says that it is there.
+        ttl_s: how long it may be silent.
+        complaint: why a run would not start with these settings; "" if it would.
+    """
+
+    backend: str
+    endpoints: tuple[tuple[str, int], ...]
+    token: bytes = b""
+    tls: TlsFiles = TlsFiles(None, None, None)
+    user: str | None = None
+    password: str | None = None
+    prefix: str = ETCD_PREFIX
+    keep_alive_s: float = KEEP_ALIVE_INTERVAL_S
+    ttl_s: float = KEEP_ALIVE_INTERVAL_S * KEEP_ALIVE_ATTEMPTS
+    is_host: bool | None = None
+    complaint: str = ""
+
+
+class Context(NamedTuple):
+    """All that checks are given."""
+
+    accelerators: Accelerators
+    environ: Mapping[str, str]
+    workers: int = 1
+    meeting: Meeting | None = None
+    local_addr: str | None = None
+    log_dir: str | None = None
+    version: str = ""
+    """Of holdfast."""
+
+
+def read_meeting(backend: str, endpoint: str, settings: Mapping[str, str], environ: Mapping[str, str]) -> Meeting:
+    """The meeting that these options describe. What a run would refuse is kept as its `complaint`.
+
+    Raises:
+        InputError: the endpoint cannot be read, so that there is nothing to look at.
+    """
+    default_port = ETCD_PORT if backend == "etcd" else EMBEDDED_PORT
+    parts = endpoint.split(",") if backend == "etcd" else [endpoint]
+    bare = [part.strip().rpartition("://")[2] if backend == "etcd" else part for part in parts]
+    try:
+        endpoints = tuple(parse_endpoint(part, default_port) for part in bare)
+    except InputError as error:
+        raise InputError(str(error).replace("--rdzv-endpoint", "--endpoint", 1)) from None
+    params = RendezvousParameters(backend, endpoint, "doctor", 1, NODES_MAX, None, **settings)
+    names = ("ca_cert", "ssl_cert", "ssl_cert_key")
+    tls = TlsFiles(*(params.get(name) or None for name in names))
+    if backend == "etcd" and not tls:
+        tls = TlsFiles(*(params.get(name) or None for name in ("cacert", "cert", "key")))
+    attempts = ETCD_KEEP_ALIVE_ATTEMPTS if backend == "etcd" else KEEP_ALIVE_ATTEMPTS
+    meeting = Meeting(
+        backend,
+        endpoints,
+        tls=tls,
+        user=params.get("user"),
+        password=params.get("password"),
+        prefix=str(params.get("etcd_prefix", ETCD_PREFIX)),
+        ttl_s=KEEP_ALIVE_INTERVAL_S * attempts,
+    )
+    try:
+        read = ElasticSettings(params, environ)
+        is_host = params.get_as_bool("is_host", None)
+        token = _token(params, environ) if backend == "c10d" else b""
+    except InputError as error:
+        return meeting._replace(complaint=str(error))
+    return meeting._replace(token=token, is_host=is_host, keep_alive_s=read.keep_alive_s, ttl_s=read.ttl_s)
+
+
+def _token(params: RendezvousParameters, environ: Mapping[str, str]) -> bytes:
+    from holdfast.coordination.token import find_token  # noqa: PLC0415 - one engine is needed
+
+    return find_token(params.get("token"), params.get("token_file"), environ)

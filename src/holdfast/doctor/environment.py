@@ -1,0 +1,187 @@
+"""Variables that steer jobs, and that somebody may have forgotten."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.doctor.finding import Finding, Topic, counted
+from holdfast.doctor.network import interfaces
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from holdfast.doctor.context import Context
+
+OF_A_WORKER = (
+    *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"),
+    *("MASTER_ADDR", "MASTER_PORT"),
+)
+"""What a launcher gives a worker."""
+
+SLOW = {
+    "CUDA_LAUNCH_BLOCKING": "every kernel is waited for",
+    "TORCH_DISTRIBUTED_DEBUG": "collectives are checked against each other",
+    "NCCL_P2P_DISABLE": "GPUs of a machine do not talk to each other directly",
+    "NCCL_SHM_DISABLE": "ranks of a machine talk over the network",
+    "NCCL_IB_DISABLE": "InfiniBand is not used",
+}
+"""What makes a job slow, if it is on, and why."""
+
+OFF = ("", "0", "OFF", "INFO")
+
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
+
+_topic = Topic("environment")
+
+
+class Facts(NamedTuple):
+    environ: Mapping[str, str]
+    interfaces: tuple[str, ...]
+    """The names of those that are up."""
+
+    missing_paths: tuple[str, ...]
+    """The entries of PYTHONPATH that are not there."""
+
+    workers: int
+    cpus: int
+
+
+def check(context: Context) -> list[Finding]:
+    paths = [path for path in context.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    names = tuple(dict.fromkeys(one.name for one in interfaces()))
+    missing = tuple(path for path in paths if not os.path.exists(path))
+    return judge(Facts(context.environ, names, missing, context.workers, context.accelerators.cpus))
+
+
+def judge(facts: Facts) -> list[Finding]:
+    found = [
+        *_judge_options(facts),
+        *_judge_interfaces(facts),
+        *_judge_threads(facts),
+        *_judge_slow(facts),
+        *_judge_paths(facts),
+        *_judge_proxies(facts),
+    ]
+    return found or [_topic.ok("variables", "no variable is set that steers a job")]
+
+
+def _judge_options(facts: Facts) -> list[Finding]:
+    """Values are not shown: settings hold secrets."""
+    found = []
+    if options := sorted(name for name in facts.environ if name.startswith("PET_")):
+        found.append(
+            _topic.note(
+                "options",
+                f"defaults of holdfast run's options are set: {_listed(options)}",
+                "unset what you do not mean",
+            )
+        )
+    left = [name for name in OF_A_WORKER if name in facts.environ]
+    left += sorted(name for name in facts.environ if name.startswith(("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART")))
+    if left:
+        found.append(
+            _topic.note(
+                "worker",
+                f"variables of a worker are set: {_listed(left)}",
+                "workers of holdfast get their own; a program that is started without a launcher would wait for others "
+                "that never come: unset them, unless this shell is a worker's",
+            )
+        )
+    if tuned := sorted(
+        f"{name}={facts.environ[name]}" for name in facts.environ if name.startswith(("NCCL_", "GLOO_"))
+    ):
+        found.append(_topic.note("libraries", f"settings of NCCL and gloo: {_listed(tuned)}"))
+    return found
+
+
+def _judge_interfaces(facts: Facts) -> list[Finding]:
+    found = []
+    for name, matches in (("GLOO_SOCKET_IFNAME", _is_named), ("NCCL_SOCKET_IFNAME", _is_chosen)):
+        value = facts.environ.get(name, "")
+        if value and not matches(value, facts.interfaces):
+            up = ", ".join(facts.interfaces) or "none"
+            found.append(
+                _topic.problem(
+                    "interface",
+                    f"{name}={value}: no such interface is up; there are: {up}",
+                    f"correct {name}, or unset it",
+                )
+            )
+    return found
+
+
+def _is_named(value: str, names: Sequence[str]) -> bool:
+    """For gloo: names with commas between, all of which have to be there."""
+    return all(part.strip() in names for part in value.split(","))
+
+
+def _is_chosen(value: str, names: Sequence[str]) -> bool:
+    """For NCCL: beginnings of names; ``=`` before them asks for whole names, ``^`` for all others."""
+    is_other, rest = value.startswith("^"), value.removeprefix("^")
+    is_exact, rest = rest.startswith("="), rest.removeprefix("=")
+    parts = [part.partition(":")[0].strip() for part in rest.split(",") if part.strip()]
+    matched = [name for name in names if any(name == part if is_exact else name.startswith(part) for part in parts)]
+    return len(matched) < len(names) if is_other else bool(matched)
+
+
+def _judge_threads(facts: Facts) -> list[Finding]:
+    value = facts.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    threads = int(value) * facts.workers if value.isdecimal() else 0
+    if threads <= facts.cpus:
+        return []
+    return [
+        _topic.warning(
+            "threads",
+            f"OMP_NUM_THREADS={value}: {counted(facts.workers, 'worker')} would run {threads} threads on "
+            f"{counted(facts.cpus, 'CPU')}",
+            f"unset it (holdfast then gives each of several workers one), or set it to "
+            f"{max(1, facts.cpus // facts.workers)}",
+        )
+    ]
+
+
+def _judge_slow(facts: Facts) -> list[Finding]:
+    on = {name: why for name, why in SLOW.items() if facts.environ.get(name, "").upper() not in OFF}
+    if not on:
+        return []
+    listed = "; ".join(f"{name}={facts.environ[name]}: {why}" for name, why in on.items())
+    return [
+        _topic.warning(
+            "slow", f"set for looking at faults, and slow: {listed}", f"unset {', '.join(on)} when you are done"
+        )
+    ]
+
+
+def _judge_paths(facts: Facts) -> list[Finding]:
+    found = []
+    if facts.missing_paths:
+        found.append(
+            _topic.note(
+                "pythonpath", f"PYTHONPATH names what is not there: {_listed(facts.missing_paths)}", "correct it"
+            )
+        )
+    if preload := facts.environ.get("LD_PRELOAD"):
+        found.append(
+            _topic.note("preload", f"LD_PRELOAD={preload} is loaded into every worker, and into holdfast itself")
+        )
+    return found
+
+
+def _judge_proxies(facts: Facts) -> list[Finding]:
+    set_ones = [name for name in facts.environ if name.lower() in PROXIES and facts.environ[name]]
+    if not set_ones:
+        return []
+    return [
+        _topic.note(
+            "proxy",
+            f"a proxy is set: {_listed(sorted(set_ones))}",
+            "holdfast goes to its store and to etcd without it; gRPC and web clients in your program go through it, "
+            "unless no_proxy names the machines of the job",
+        )
+    ]
+
+
+def _listed(names: Sequence[str], most: int = 12) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -1,0 +1,198 @@
+"""What a cluster of etcd says: each member by both of its interfaces, and a lease with a key that is thrown away."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.coordination.errors import CoordinationError, StoreRefusedError
+from holdfast.coordination.model import Put, Transaction
+from holdfast.doctor.endpoint import ROUND_TRIPS
+from holdfast.doctor.gateway import Answer, ask
+from holdfast.doctor.listener import speaks_tls
+from holdfast.doctor.network import CONNECT_MAX_S, Attempt, Reach, connect
+from holdfast.errors.tree import InputError
+from holdfast.rendezvous.addresses import bracketed
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from holdfast.doctor.context import Meeting
+
+ANSWER_MAX_S = 2.0
+"""How long each request to a member may take."""
+
+MEMBER_MAX_S = 5.0
+"""How long all requests to a member may take together."""
+
+TRIAL_MAX_S = 4.0
+"""How long the lease and its key may take."""
+
+MEMBERS_MAX = 16
+"""How many endpoints are looked at."""
+
+_ALARMS = {1: "NOSPACE", 2: "CORRUPT"}
+
+
+class Status(NamedTuple):
+    """What a member says of itself by gRPC."""
+
+    version: str
+    leader: int
+    cluster: int
+    database_bytes: int
+    members: int | None = None
+    """How many the cluster has; None if it does not say."""
+
+    alarms: tuple[str, ...] = ()
+
+
+class Member(NamedTuple):
+    place: str
+    attempt: Attempt
+    health: Answer = Answer()
+    version: Answer = Answer()
+    status: Status | None = None
+    error: str = ""
+    """Why there is no status."""
+
+    speaks_tls: bool = False
+    """Whether it does: looked at where there is no status."""
+
+
+class Trial(NamedTuple):
+    """A lease, and a key that it held for a moment."""
+
+    error: str = ""
+    is_refused: bool = False
+    latency_s: float = 0.0
+
+
+class Facts(NamedTuple):
+    meeting: Meeting
+    members: tuple[Member, ...]
+    client_error: str = ""
+    """Why this machine has no client for etcd."""
+
+    trial: Trial | None = None
+
+
+def probe(meeting: Meeting) -> Facts:
+    try:
+        from holdfast.coordination.etcd_connection import load_rpc  # noqa: PLC0415 - an optional package
+
+        load_rpc()
+        tls = meeting.tls.client_context()
+    except InputError as error:
+        members = tuple(Member(bracketed(*endpoint), connect(*endpoint)) for endpoint in meeting.endpoints)
+        return Facts(meeting, members, str(error))
+    return asyncio.run(_probe(meeting, tls))
+
+
+async def _probe(meeting: Meeting, tls: Any) -> Facts:
+    endpoints = meeting.endpoints[:MEMBERS_MAX]
+    members = await asyncio.gather(*(_member(meeting, endpoint, tls) for endpoint in endpoints))
+    if not any(member.status for member in members):
+        return Facts(meeting, tuple(members))
+    return Facts(meeting, tuple(members), "", await _trial(meeting))
+
+
+async def _member(meeting: Meeting, endpoint: tuple[str, int], tls: Any) -> Member:
+    place = bracketed(*endpoint)
+    attempt = await asyncio.to_thread(connect, *endpoint, CONNECT_MAX_S)
+    if attempt.reach is not Reach.CONNECTED:
+        return Member(place, attempt)
+    health, version, status = await asyncio.gather(
+        asyncio.to_thread(ask, *endpoint, "/health", tls),
+        asyncio.to_thread(ask, *endpoint, "/version", tls),
+        _status(meeting, endpoint),
+    )
+    member = Member(place, attempt, health, version, *status)
+    if member.status is None:
+        return member._replace(speaks_tls=await asyncio.to_thread(speaks_tls, *endpoint))
+    return member
+
+
+async def _status(meeting: Meeting, endpoint: tuple[str, int]) -> tuple[Status | None, str]:
+    from holdfast.coordination.etcd_connection import EtcdConnection, TlsFiles  # noqa: PLC0415 - needs the package
+
+    credentials = None if meeting.user is None else (meeting.user, meeting.password or "")
+    try:
+        files = TlsFiles(*meeting.tls)
+        connection = EtcdConnection([endpoint], credentials, files, ANSWER_MAX_S, ANSWER_MAX_S)
+    except InputError as error:
+        return None, str(error)
+    try:
+        async with asyncio.timeout(MEMBER_MAX_S):
+            return await _read_status(connection), ""
+    except (CoordinationError, ValueError) as error:
+        return None, str(error)
+    except TimeoutError:
+        return None, f"no answer by gRPC within {MEMBER_MAX_S:g} s"
+    finally:
+        await connection.close()
+
+
+async def _read_status(connection: Any) -> Status:
+    member, rpc = await connection.member(), connection.rpc
+    options = {"timeout": ANSWER_MAX_S, "metadata": member.metadata}
+    with connection.errors_of(member):
+        said = await member.maintenance.Status(rpc.StatusRequest(), **options)
+    alarms: tuple[str, ...] = ()
+    members = None
+    # Who may look at these is etcd's to say.
+    with suppress(CoordinationError, ValueError):
+        with connection.errors_of(member):
+            told = await member.maintenance.Alarm(rpc.AlarmRequest(action=0), **options)
+        alarms = tuple(_ALARMS.get(one.alarm, str(one.alarm)) for one in told.alarms)
+    with suppress(CoordinationError, ValueError):
+        with connection.errors_of(member):
+            listed = await rpc.ClusterStub(member.channel).MemberList(rpc.MemberListRequest(), **options)
+        members = len(listed.members)
+    return Status(said.version, said.leader, said.header.cluster_id, said.dbSize, members, alarms)
+
+
+async def _trial(meeting: Meeting) -> Trial:
+    from holdfast.coordination.etcd import EtcdStore  # noqa: PLC0415 - needs the package
+
+    store = EtcdStore(
+        meeting.endpoints,
+        user=meeting.user,
+        password=meeting.password,
+        ca_cert=meeting.tls.ca_cert,
+        cert=meeting.tls.cert,
+        cert_key=meeting.tls.cert_key,
+        prefix=meeting.prefix,
+        connect_timeout_s=ANSWER_MAX_S,
+        answer_timeout_s=ANSWER_MAX_S,
+    )
+    key, value = f"doctor/{os.urandom(8).hex()}", b"holdfast doctor"
+    try:
+        async with asyncio.timeout(TRIAL_MAX_S):
+            lease = await store.grant(meeting.ttl_s)
+            try:
+                await store.transact(Transaction((), (Put(key, value, lease.id),)))
+                entry = await store.get(key)
+                if entry is None or entry.value != value:
+                    return Trial("a key that was written is not there")
+                times = []
+                for _ in range(ROUND_TRIPS):
+                    began = time.monotonic()
+                    await store.keep_alive(lease.id)
+                    times.append(time.monotonic() - began)
+            finally:
+                with suppress(CoordinationError):
+                    await store.revoke(lease.id)
+        return Trial(latency_s=statistics.median(times))
+    except StoreRefusedError as error:
+        return Trial(str(error), is_refused=True)
+    except (CoordinationError, ValueError) as error:
+        return Trial(str(error))
+    except TimeoutError:
+        return Trial(f"no answer within {TRIAL_MAX_S:g} s")
+    finally:
+        await store.close()

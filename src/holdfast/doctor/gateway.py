@@ -1,0 +1,80 @@
+"""One question to etcd's HTTP gateway."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import ssl
+    from typing import Any
+
+GATEWAY_MAX_S = 2.0
+"""How long an answer may take, connection included: so long for each step."""
+
+BODY_MAX_BYTES = 64 << 10
+
+_DATE_RESOLUTION_S = 1.0
+
+
+class Answer(NamedTuple):
+    """What a member said to a request."""
+
+    status: int = 0
+    body: str = ""
+    error: str = ""
+    """Why there is no answer."""
+
+    ahead_s: float | None = None
+    """By how much its clock is ahead of ours; None if it does not say the time."""
+
+    doubt_s: float = 0.0
+    """How much the last may be wrong, in both directions."""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        try:
+            read = json.loads(self.body)
+        except ValueError:
+            return {}
+        return read if isinstance(read, dict) else {}
+
+
+def ask(host: str, port: int, path: str, tls: ssl.SSLContext | None) -> Answer:
+    """GET `path`. Proxies are not asked: holdfast does not use them for etcd either."""
+    connection = (
+        http.client.HTTPConnection(host, port, timeout=GATEWAY_MAX_S)
+        if tls is None
+        else http.client.HTTPSConnection(host, port, timeout=GATEWAY_MAX_S, context=tls)
+    )
+    try:
+        connection.connect()
+        began_at, began = time.time(), time.monotonic()
+        connection.request("GET", path)
+        response = connection.getresponse()
+        took_s = time.monotonic() - began
+        body = response.read(BODY_MAX_BYTES).decode("utf-8", "replace")
+        ahead_s, doubt_s = clock_offset(response.getheader("Date"), began_at, took_s)
+        return Answer(response.status, body, "", ahead_s, doubt_s)
+    except (OSError, http.client.HTTPException) as error:
+        return Answer(error=getattr(error, "strerror", None) or str(error) or type(error).__name__)
+    finally:
+        connection.close()
+
+
+def clock_offset(date: str | None, began_at: float, took_s: float) -> tuple[float | None, float]:
+    """How far ahead a clock is that said `date` in an answer to a question, and how much that may be wrong.
+
+    The header has whole seconds, cut off, and was written somewhere between the question and the answer.
+    """
+    if not date:
+        return None, 0.0
+    try:
+        said_at = parsedate_to_datetime(date).timestamp()
+    except ValueError:
+        return None, 0.0
+    middle = said_at + _DATE_RESOLUTION_S / 2
+    return middle - (began_at + took_s / 2), (_DATE_RESOLUTION_S + took_s) / 2

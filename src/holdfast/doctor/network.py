@@ -1,0 +1,190 @@
+"""The edge to the network that several checks share: names, interfaces, routes, and one try to connect."""
+
+from __future__ import annotations
+
+import array
+import errno
+import fcntl
+import ipaddress
+import os
+import socket
+import struct
+import time
+from contextlib import suppress
+from enum import StrEnum
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, NamedTuple
+
+RESOLVE_MAX_S = 4.0
+"""How long a name may take to be looked up."""
+
+CONNECT_MAX_S = 3.0
+"""How long a connection may take to be made. A packet that is lost is sent again after one second."""
+
+VIRTUAL_NAMES = ("docker", "br-", "virbr", "veth", "cni", "flannel", "cali", "podman", "lxc", "kube", "tailscale")
+"""What the names of interfaces begin with that lead to containers and virtual machines, not to other machines."""
+
+_SIOCGIFCONF = 0x8912
+_SIOCGIFFLAGS = 0x8913
+_IFF_UP = 1
+_IFREQ_BYTES = 40
+_INTERFACES_MAX = 512
+
+
+class Interface(NamedTuple):
+    """An address of this machine, and the interface that has it."""
+
+    name: str
+    address: str
+
+    @property
+    def is_loopback(self) -> bool:
+        return _ip(self.address).is_loopback
+
+    @property
+    def is_link_local(self) -> bool:
+        return _ip(self.address).is_link_local
+
+    @property
+    def is_virtual(self) -> bool:
+        return self.name.startswith(VIRTUAL_NAMES)
+
+
+class Reach(StrEnum):
+    """What became of a try to connect."""
+
+    CONNECTED = "connected"
+    REFUSED = "refused"
+    TIMEOUT = "timeout"
+    NO_ROUTE = "no route"
+    UNKNOWN_NAME = "unknown name"
+    OTHER = "other"
+
+
+class Attempt(NamedTuple):
+    """A try to connect: to which address, what became of it, how long it took, and the kernel's words."""
+
+    reach: Reach
+    address: str = ""
+    seconds: float = 0.0
+    text: str = ""
+
+
+def resolve(host: str) -> list[str]:
+    """The addresses of a name, in the order in which they are tried.
+
+    Raises:
+        OSError: it has none.
+    """
+    return list(dict.fromkeys(str(info[4][0]) for info in _look_up(host, None, socket.SOCK_STREAM)))
+
+
+def _look_up(host: str, port: int | None, kind: int) -> list[Any]:
+    """As `socket.getaddrinfo`, in bounded time: the look-up itself cannot be ended, so it is left behind."""
+    answer: SimpleQueue[list[Any] | OSError] = SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answer.put(socket.getaddrinfo(host, port, type=kind))
+        except OSError as error:
+            answer.put(error)
+        except UnicodeError as error:  # a label that is too long, say
+            answer.put(OSError(errno.EINVAL, str(error)))
+
+    Thread(target=ask, daemon=True).start()
+    try:
+        found = answer.get(timeout=RESOLVE_MAX_S)
+    except Empty:
+        raise OSError(errno.ETIMEDOUT, f"no name server answers within {RESOLVE_MAX_S:g} s") from None
+    if isinstance(found, OSError):
+        raise found
+    return found
+
+
+def interfaces() -> list[Interface]:
+    """The addresses of this machine that are up."""
+    return [*_interfaces4(), *_interfaces6()]
+
+
+def source_address(host: str, port: int) -> str:
+    """The address of this machine that a connection to `host` would come from; "" if there is no way there."""
+    with suppress(OSError):
+        for family, kind, protocol, _, address in _look_up(host, port, socket.SOCK_DGRAM):
+            with suppress(OSError), socket.socket(family, kind, protocol) as probe:
+                probe.connect(address)  # sends nothing
+                return str(probe.getsockname()[0])
+    return ""
+
+
+def connect(host: str, port: int, limit_s: float = CONNECT_MAX_S) -> Attempt:
+    """Try each address of `host` in turn; the first that answers, or what the last failure says most."""
+    try:
+        infos = _look_up(host, port, socket.SOCK_STREAM)
+    except OSError as error:
+        return Attempt(Reach.UNKNOWN_NAME, text=error.strerror or str(error))
+    failures = []
+    for family, kind, protocol, _, address in infos:
+        attempt = _connect(family, kind, protocol, address, limit_s / len(infos))
+        if attempt.reach is Reach.CONNECTED:
+            return attempt
+        failures.append(attempt)
+    # A refusal comes from a host that is there; of the rest, silence says more than a missing route.
+    return min(failures, key=lambda failed: list(Reach).index(failed.reach))
+
+
+def _connect(family: int, kind: int, protocol: int, address: Any, limit_s: float) -> Attempt:
+    began = time.monotonic()
+    shown = str(address[0])
+    try:
+        with socket.socket(family, kind, protocol) as connection:
+            connection.settimeout(limit_s)
+            connection.connect(address)
+            if connection.getsockname() == connection.getpeername():  # a free port of this machine can reach itself
+                return Attempt(Reach.REFUSED, shown, text="nobody listens")
+    except OSError as error:
+        return Attempt(_reach(error), shown, time.monotonic() - began, error.strerror or str(error))
+    return Attempt(Reach.CONNECTED, shown, time.monotonic() - began)
+
+
+def _reach(error: OSError) -> Reach:
+    if isinstance(error, ConnectionRefusedError):
+        return Reach.REFUSED
+    if isinstance(error, TimeoutError):
+        return Reach.TIMEOUT
+    if error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EADDRNOTAVAIL, errno.EHOSTDOWN):
+        return Reach.NO_ROUTE
+    return Reach.OTHER
+
+
+def _ip(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    return ipaddress.ip_address(address.partition("%")[0])
+
+
+def _interfaces4() -> list[Interface]:
+    buffer = array.array("B", bytes(_IFREQ_BYTES * _INTERFACES_MAX))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        place, _ = buffer.buffer_info()
+        asked = struct.pack("iL", len(buffer), place)
+        filled, _ = struct.unpack("iL", fcntl.ioctl(probe, _SIOCGIFCONF, asked))
+        found = []
+        for begin in range(0, filled, _IFREQ_BYTES):
+            request = buffer[begin : begin + _IFREQ_BYTES].tobytes()
+            name = request[:16].partition(b"\0")[0].decode(errors="replace")
+            flags = struct.unpack("16xH", fcntl.ioctl(probe, _SIOCGIFFLAGS, request[:32])[:18])[0]
+            if flags & _IFF_UP:
+                found.append(Interface(name, socket.inet_ntoa(request[20:24])))
+    return found
+
+
+def _interfaces6() -> list[Interface]:
+    found = []
+    with suppress(OSError), open("/proc/net/if_inet6", encoding="ascii") as file:
+        for line in file:
+            digits, _, _, _, _, name = line.split()
+            found.append(Interface(name, socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits))))
+    return found
+
+
+def hostname() -> str:
+    return os.uname().nodename

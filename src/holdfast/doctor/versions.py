@@ -1,0 +1,135 @@
+"""Which versions are here, which extras are missing, and whether the command is the one that is meant."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.doctor.finding import Finding, Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.doctor.context import Context
+
+KERNEL_GOOD = (5, 3)
+"""The first Linux that has all that holdfast uses (pidfd_open)."""
+
+FRAMEWORKS = ("torch", "accelerate", "lightning", "jax", "numpy")
+
+EXTRAS = {
+    "cloudpickle": ("notebook", "functions of notebooks in workers of their own"),
+    "aetcd": ("etcd", "--rdzv-backend etcd"),
+    "py-spy": ("stacks", "stacks of workers that do not answer"),
+}
+"""By package: the extra that installs it, and what it is for."""
+
+COMMAND = "holdfast"
+
+_topic = Topic("versions")
+
+
+class Facts(NamedTuple):
+    python: str
+    kernel: str
+    libc: str
+    packages: Mapping[str, str]
+    """By name, those that are installed."""
+
+    commands: tuple[str, ...]
+    """The files called holdfast in the PATH, the first one first; links are followed."""
+
+    interpreter: str
+    python_on_path: str
+    """What python3 is, in the PATH; "" for none."""
+
+    prefix: str
+    """Where the packages of this interpreter are."""
+
+
+def check(context: Context) -> list[Finding]:
+    return judge(probe(context.environ), context.version)
+
+
+def probe(environ: Mapping[str, str]) -> Facts:
+    packages = {name: found for name in (*FRAMEWORKS, *EXTRAS) if (found := _installed(name))}
+    path = environ.get("PATH", os.defpath)
+    commands = dict.fromkeys(map(os.path.realpath, _on_path(COMMAND, path)))
+    pythons = _on_path("python3", path)
+    return Facts(
+        platform.python_version(),
+        platform.release(),
+        " ".join(platform.libc_ver()).strip() or "unknown",
+        packages,
+        tuple(commands),
+        sys.executable,
+        pythons[0] if pythons else "",
+        sys.prefix,
+    )
+
+
+def judge(facts: Facts, version: str) -> list[Finding]:
+    findings = [
+        _topic.ok("holdfast", f"holdfast {version}, Python {facts.python} ({facts.interpreter}), {facts.libc}"),
+        _judge_kernel(facts.kernel),
+    ]
+    frameworks = [f"{name} {facts.packages[name]}" for name in FRAMEWORKS if name in facts.packages]
+    findings.append(_topic.ok("frameworks", f"installed: {', '.join(frameworks) or 'no framework'}"))
+    missing = {name: use for name, use in EXTRAS.items() if name not in facts.packages}
+    if missing:
+        uses = "; ".join(f"{name} is for {use}" for name, (_, use) in missing.items())
+        extras = ",".join(extra for extra, _ in missing.values())
+        findings.append(
+            _topic.note("extras", f"not installed: {uses}", f"pip install 'holdfast[{extras}]', if you need them")
+        )
+    else:
+        findings.append(_topic.ok("extras", f"installed: {', '.join(EXTRAS)}"))
+    return [*findings, *_judge_path(facts)]
+
+
+def _judge_kernel(release: str) -> Finding:
+    numbers = tuple(int(part) for part in release.split("-", maxsplit=1)[0].split(".")[:2] if part.isdecimal())
+    if platform.system() == "Linux" and numbers < KERNEL_GOOD:
+        return _topic.note("kernel", f"Linux {release}", "from 5.3 on, --warm and holdfast stacks work, too")
+    return _topic.ok("kernel", f"{platform.system()} {release}")
+
+
+def _judge_path(facts: Facts) -> list[Finding]:
+    findings = []
+    if len(facts.commands) > 1:
+        findings.append(
+            _topic.warning(
+                "command",
+                f"there are several commands called {COMMAND}: {', '.join(facts.commands)}",
+                "the first one is run; take the others out of the PATH, and see that all machines run the same",
+            )
+        )
+    if facts.python_on_path and not _is_same(facts.python_on_path, facts):
+        findings.append(
+            _topic.note(
+                "python",
+                f"workers run {facts.interpreter}, and python3 in the PATH is {facts.python_on_path}",
+                "what is installed with that one, workers do not see; PYTHON_EXEC names another interpreter for them",
+            )
+        )
+    return findings
+
+
+def _is_same(path: str, facts: Facts) -> bool:
+    """Whether it uses the same packages: a virtual environment's interpreter is a link to that of the system."""
+    return os.path.dirname(os.path.realpath(os.path.dirname(path))) == os.path.realpath(facts.prefix)
+
+
+def _on_path(name: str, path: str) -> list[str]:
+    places = [os.path.join(directory, name) for directory in path.split(os.pathsep) if directory]
+    return [place for place in places if os.path.isfile(place) and os.access(place, os.X_OK)]
+
+
+def _installed(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
