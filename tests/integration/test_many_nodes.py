@@ -6,6 +6,7 @@ Every test ends with the check that never did two generations run at once, and t
 from __future__ import annotations
 
 import signal
+import sys
 
 import pytest
 from job_nodes import Job
@@ -380,6 +381,23 @@ def test_an_endpoint_by_name(job):
     agents = four.start(*four.nodes)
     four.wait_for_world(8)
     succeed(four, agents)
+
+
+@on_embedded
+def test_a_machine_whose_name_means_its_loopback_is_told_to_others_by_its_name(job, tmp_path):
+    """As Debian writes it into /etc/hosts."""
+    two = job("2", f"--rdzv-endpoint=node1:{PORT}")
+    first, second = two.nodes
+    hosts = tmp_path / "hosts"
+    hosts.write_text(f"127.0.0.1 localhost\n127.0.1.1 {first.hostname}\n{second.address} {second.hostname}\n")
+    first.hosts = str(hosts)
+    agents = two.start(first, second)
+    master = two.wait_for_world(4)[0].environment
+    assert master["MASTER_ADDR"] == first.hostname
+    connect = f"import socket; socket.create_connection(({first.hostname!r}, {master['MASTER_PORT']}), 30)"
+    for node in two.nodes:
+        assert node.run([sys.executable, "-c", connect]).wait(60) == 0
+    succeed(two, agents)
 
 
 def test_the_address_that_a_node_is_told_to_have(job):

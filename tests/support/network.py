@@ -42,14 +42,14 @@ class Node:
         self.hostname = f"node{index + 1}"
         self.address = f"{PREFIX4}{index + 1}"
         self.address6 = f"{PREFIX6}{index + 1:x}"
-        self._hosts = hosts
+        self.hosts = hosts
         self._started = []
 
     @property
     def prefix(self):
         """What makes a command run here; every word of it is replaced by the next, so the pid stays."""
         enter = ["ip", "netns", "exec", self.namespace, "unshare", "--uts", "sh", "-c", _ENTER, "sh"]
-        return [*enter, self.hostname, self._hosts]
+        return [*enter, self.hostname, self.hosts]
 
     def run(self, command, **options):
         """Start a program here; `options` are those of `subprocess.Popen`, and its pid is the program's."""
@@ -142,6 +142,11 @@ class Network:
             _ip("netns", "exec", self._bridge, "tc", "qdisc", "replace", "dev", _port(node), "root", *qdisc)
         except NetworkError as error:
             raise NetworkError(f"{error}; to slow a link down, the kernel needs sch_netem") from None
+
+    def limit(self, node, kbit_s):
+        """Let no more than that be sent to the node; it waits, up to a second's worth, and `slow(node, 0)` ends it."""
+        qdisc = ["tbf", "rate", f"{kbit_s}kbit", "burst", "16kb", "latency", "1s"]
+        _ip("netns", "exec", self._bridge, "tc", "qdisc", "replace", "dev", _port(node), "root", *qdisc)
 
     def pids(self):
         return [pid for node in self.nodes for pid in node.pids()]

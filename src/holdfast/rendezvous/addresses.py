@@ -5,6 +5,10 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 def is_loopback(host: str) -> bool:
@@ -42,6 +46,17 @@ def own_addresses(host: str) -> list[str]:
     if not is_loopback(host) and any(map(is_loopback, found)):
         return [""]
     return found
+
+
+def told_to_others(address: str, hosts: Iterable[str]) -> str:
+    """What others can reach this machine by, which reaches the store, at one of `hosts`, from `address`.
+
+    That is the address, unless it is the loopback because one of `hosts` is a name of this machine that means it here:
+    then it is the name, which means something else to others.
+    """
+    if not is_loopback(address):
+        return address
+    return next((host for host in hosts if own_addresses(host) == [""]), address)
 
 
 def bracketed(host: str, port: int) -> str:

@@ -22,6 +22,7 @@ from holdfast.coordination.model import Delete, Modified, Put, Transaction, abse
 from holdfast.logger import get_logger
 from holdfast.processes.interruption import SignalWakeUp, Uninterrupted, handlers
 from holdfast.processes.keeper import poll_ms
+from holdfast.rendezvous.addresses import own_addresses, told_to_others
 from holdfast.rendezvous.errors import (
     JobFailedError,
     RendezvousClosedError,
@@ -76,6 +77,7 @@ class ElasticRendezvous(RendezvousHandler):
         self._settings = settings
         self._place = settings.place
         self._local_addr = local_addr
+        self._listens_on = ""
         self._keys = Keys(run_id)
         self._node = Node(os.uname().nodename, "", 0, "default", 1, settings.rank)
         self._limits = settings.limits
@@ -395,7 +397,9 @@ class ElasticRendezvous(RendezvousHandler):
         if self._store is None:
             self._store = await self._place.open()
         if self._member is None:
-            self._node = replace(self._node, address=await self._find_address(self._store, loop))
+            address = await self._find_address(self._store, loop)
+            self._node = replace(self._node, address=address)
+            self._listens_on = (own_addresses(address) or [address])[0]
             membership = Membership(
                 self._keys,
                 self._limits,
@@ -407,7 +411,7 @@ class ElasticRendezvous(RendezvousHandler):
             self._member = Member(membership, self._store, self)
         # Fresh ports for each round: what is left of the last one must not be taken for this.
         self._let_go()
-        self._hosting = Hosting(self._node.address, serves_store=self._settings.agent_serves)
+        self._hosting = Hosting(self._listens_on, serves_store=self._settings.agent_serves)
         self._node = replace(self._node, port=self._hosting.port, coordinator_port=self._hosting.coordinator_port)
         # Here, and not by the agent: the member may have stopped the last round after the agent was through with it.
         self._stop = None
@@ -433,8 +437,8 @@ class ElasticRendezvous(RendezvousHandler):
                 if error.is_gone:
                     await self._place.look_again()
             else:
-                address = self._local_addr or store.local_address()
-                return address or self._node.host
+                address = self._local_addr or store.local_address() or self._node.host
+                return told_to_others(address, self._place.hosts)
 
     async def _end(self, patience_s: float) -> None:
         if self._saying is not None:

@@ -21,15 +21,25 @@ if TYPE_CHECKING:
     from holdfast.rendezvous.parameters import RendezvousParameters
 
 EMBEDDED_PORT = 29400
+"""Where the embedded store is served, if the endpoint does not say; torchrun's port, too."""
+
 ETCD_PORT = 2379
+"""Where etcd is, if the endpoint does not say."""
+
 ETCD_PREFIX = "/holdfast/"
 
 JOIN_TIMEOUT_S = 600.0
+"""How long a node waits for enough others, where nobody says otherwise."""
+
 LAST_CALL_S = 5.0
 """Shorter than torch's 30 s: a node that comes later is let in all the same."""
 
 CLOSE_TIMEOUT_S = 30.0
+"""How long the node that serves the store stays for the others to leave, where nobody says otherwise."""
+
 KEEP_ALIVE_INTERVAL_S = 1.0
+"""How often a node says that it is there, where nobody says otherwise."""
+
 KEEP_ALIVE_ATTEMPTS = 3
 """A node that is not heard of for interval times attempts is lost: 3 s."""
 

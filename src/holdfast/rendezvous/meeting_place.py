@@ -28,6 +28,9 @@ class MeetingPlace(ABC):
     name: str
     """For people: what is there, and where."""
 
+    hosts: tuple[str, ...]
+    """The machines that serve it, as they were written."""
+
     may_return: bool
     """Whether a store that is gone may come back. If not, its loss is the end of the job."""
 
@@ -64,6 +67,7 @@ class EmbeddedPlace(MeetingPlace):
     ) -> None:
         """Without `is_host`, the agent serves whose address `host` is; of several on one machine, the first."""
         self.name = f"the store at {bracketed(host, port)}"
+        self.hosts = (host,)
         self._host = host
         self._port = port
         self._wants_to_be_host = is_host
@@ -136,6 +140,7 @@ class EtcdPlace(MeetingPlace):
         answer_timeout_s: float,
     ) -> None:
         self.name = f"etcd at {', '.join(bracketed(*endpoint) for endpoint in endpoints)}"
+        self.hosts = tuple(host for host, _ in endpoints)
         self._endpoints = endpoints
         self._user = user
         self._password = password

@@ -38,9 +38,11 @@ class RendezvousParameters:
         self.config = kwargs
 
     def get(self, key: str, default: Any = None) -> Any:
+        """The setting `key` as it was given."""
         return self.config.get(key, default)
 
     def get_as_bool(self, key: str, default: bool | None = None) -> bool | None:
+        """The setting `key` as yes or no. InputError if it is neither."""
         value = self.get(key, default)
         if value is None or isinstance(value, bool):
             return value
@@ -52,6 +54,7 @@ class RendezvousParameters:
         raise _input_error(f"--rdzv-conf {key}={value}: write {key}=true or {key}=false")
 
     def get_as_int(self, key: str, default: int | None = None) -> int | None:
+        """The setting `key` as a whole number. InputError if it is none."""
         value = self.get(key, default)
         if value is None:
             return None
