@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -13,6 +14,7 @@ import urllib.request
 import pytest
 
 from holdfast.agent import HealthCheckServer, create_healthcheck_server
+from holdfast.agent.health import CLIENTS_MAX, REQUEST_MAX_BYTES, REQUEST_TIMEOUT_S
 
 
 @pytest.fixture
@@ -69,6 +71,45 @@ def test_a_client_that_says_nothing_holds_the_others_for_a_bounded_time(server):
     running = server(age_s=0)
     with socket.create_connection(("127.0.0.1", running.port)):
         assert ask(running)[0] == 200
+
+
+def test_a_client_that_never_comes_to_its_end_is_dropped_in_time_and_holds_nobody(server):
+    running = server(age_s=0)
+    with socket.create_connection(("127.0.0.1", running.port)) as slow:
+        began = time.monotonic()
+        slow.settimeout(0.2)
+        with pytest.raises((ConnectionError, TimeoutError)):  # noqa: PT012 - one byte after the other
+            while True:
+                slow.sendall(b"x")
+                assert ask(running)[0] == 200
+                with contextlib.suppress(TimeoutError):
+                    if slow.recv(1) == b"":
+                        raise ConnectionError
+        assert time.monotonic() - began >= REQUEST_TIMEOUT_S / 2
+
+
+def test_more_clients_than_there_is_room_for_keep_nobody_from_an_answer(server):
+    running = server(age_s=0)
+    silent = [socket.create_connection(("127.0.0.1", running.port)) for _ in range(2 * CLIENTS_MAX)]
+    try:
+        assert ask(running)[0] == 200
+    finally:
+        for each in silent:
+            each.close()
+
+
+def test_a_request_that_is_too_long_is_not_taken_in(server):
+    running = server(age_s=0)
+    with socket.create_connection(("127.0.0.1", running.port)) as long:
+        long.settimeout(30)
+        with contextlib.suppress(ConnectionError):
+            long.sendall(b"GET /" + b"x" * (4 * REQUEST_MAX_BYTES))
+            long.recv(1 << 16)
+    assert ask(running)[0] == 200
+
+
+def test_what_is_no_question_has_no_health_in_its_answer(server):
+    assert ask(server(age_s=0), "DELETE")[::2] == (501, b"{}\n")
 
 
 def test_nothing_is_left_of_it(server):

@@ -65,3 +65,25 @@ def test_without_a_memory_file_system_any_temporary_directory_does(tmp_path, mon
     ours = WorkerPages()
     assert ours.open([0])[0].startswith(str(tmp_path))
     ours.close()
+
+
+def test_a_link_that_somebody_made_leads_an_agent_nowhere(memory, tmp_path_factory):
+    precious = tmp_path_factory.mktemp("home") / "precious"
+    touch(precious)
+    os.symlink(precious.parent, memory / f"{pages.PREFIX}0123456789abcdef")
+    ours = WorkerPages()
+    ours.open([0])
+    ours.close()
+    assert precious.exists()
+
+
+@pytest.mark.root
+def test_what_another_user_left_is_left_alone_by_root(memory):
+    theirs = memory / f"{pages.PREFIX}0123456789abcdef"
+    theirs.mkdir()
+    touch(theirs / "1.0")
+    os.chown(theirs, 65534, 65534)
+    ours = WorkerPages()
+    ours.open([0])
+    ours.close()
+    assert os.listdir(theirs) == ["1.0"]

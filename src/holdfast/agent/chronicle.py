@@ -32,6 +32,7 @@ class Chronicle:
         self._running_since: float | None = None
 
     def run_started(self) -> None:
+        """The agent begins. The first event of a run."""
         spec = self._group.spec
         command = [spec.entrypoint, *map(str, spec.args)] if isinstance(spec.entrypoint, str) else []
         self._tell(
@@ -46,6 +47,7 @@ class Chronicle:
         )
 
     def attempt_started(self, restart: int, waited_s: float, started_s: float) -> None:
+        """The workers of an attempt run, after so many seconds in the rendezvous and so many for their start."""
         group = self._group
         self._attempt += 1
         self._running_since = time.monotonic()
@@ -64,12 +66,12 @@ class Chronicle:
         )
 
     def failed(self, failures: Mapping[int, ProcessFailure]) -> None:
-        """Workers of the attempt failed, by global rank."""
+        """Workers of the attempt failed, by global rank: an event for each."""
         for rank, failure in sorted(failures.items()):
             self._tell("failure", attempt=self._attempt, **facts(rank, failure))
 
     def attempt_ended(self, outcome: str, reason: str = "") -> None:
-        """It succeeded, failed, or was stopped. Said again, it is not heard."""
+        """An attempt succeeded, failed, or was stopped. Of several calls for one attempt, the first counts."""
         if self._running_since is None:
             return
         ran_s = time.monotonic() - self._running_since
@@ -94,9 +96,11 @@ class Chronicle:
         )
 
     def stacks(self, reason: str, file: str, outliers: Sequence[int]) -> None:
+        """The stacks of all workers were collected, because of a hang or because somebody asked."""
         self._tell("stacks", attempt=self._attempt, reason=reason, file=file, outliers=list(outliers))
 
     def run_ended(self, outcome: str, reason: str, restarts: int) -> None:
+        """The agent's part of the run is over. The last event of a run, unless the agent was killed."""
         self.attempt_ended("stopped", reason)
         self._tell("run.ended", outcome=outcome, reason=reason[:REASON_MAX_CHARS], restarts=restarts)
 

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from holdfast.agent.group import Worker, WorkerGroup, WorkerSpec
 
 
+TOKEN = "HOLDFAST_TOKEN"  # noqa: S105 - the name of the variable
+"""The secret of the agents."""
+
+
 def worker_environment(
     group: WorkerGroup, worker: Worker, restart_count: int, agent_environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
@@ -40,6 +44,8 @@ def worker_environment(
         env.update(_for_jax(group, worker, agent_environment))
     if group.generation is not None:
         env["HOLDFAST_GENERATION"] = str(group.generation)
+    if TOKEN in agent_environment:
+        env[TOKEN] = ""  # a program has no use for it, and many write their environment to where others read it
     if spec.virtual_local_rank:
         env["LOCAL_RANK"] = "0"
         env["CUDA_VISIBLE_DEVICES"] = _own_device(worker.local_rank, agent_environment.get("CUDA_VISIBLE_DEVICES"))

@@ -170,6 +170,7 @@ class RunResult:
         self.reason = reason
 
     def is_failed(self) -> bool:
+        """Whether the job has failed, and no restart is left."""
         return self.state is WorkerState.FAILED
 
     def __repr__(self) -> str:

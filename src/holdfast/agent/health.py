@@ -6,12 +6,18 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     import threading
     from collections.abc import Callable
-    from http.server import HTTPServer
 
 REQUEST_TIMEOUT_S = 2.0
-"""How long one client may take to ask; others wait meanwhile."""
+"""How long one client may take to ask, from when it connects."""
+
+REQUEST_MAX_BYTES = 8 << 10
+"""How long a request may be."""
+
+CLIENTS_MAX = 64
+"""How many clients may be asking at a time. Beyond it the oldest is dropped: honest ones ask at once."""
 
 
 class HealthCheckServer:
@@ -19,6 +25,8 @@ class HealthCheckServer:
 
     Listens on `host` (all addresses of this machine: it is asked from outside) and `port` (0: a free one, see `port`
     after `start`). The body is a JSON object with `healthy`, `last_progress_age_s` and `timeout_s`.
+
+    Clients that are slow, silent or many do not keep others from their answers.
     """
 
     def __init__(self, alive_callback: Callable[[], float], port: int, timeout: float, host: str = "") -> None:
@@ -26,12 +34,13 @@ class HealthCheckServer:
         self.port = port
         self._timeout = timeout
         self._host = host
-        self._server: HTTPServer | None = None
+        self._listener: socket.socket | None = None
         self._thread: threading.Thread | None = None
         self._wake: tuple[int, int] = (-1, -1)
 
     @property
     def alive_callback(self) -> Callable[[], float]:
+        """What says when there was progress for the last time, in Unix seconds."""
         return self._alive_callback
 
     @alive_callback.setter
@@ -43,26 +52,26 @@ class HealthCheckServer:
         if self._thread is not None:
             return
         import os  # noqa: PLC0415 - all of this only for those who ask for a health check
+        import socket  # noqa: PLC0415
         import threading  # noqa: PLC0415
-        from http.server import HTTPServer  # noqa: PLC0415
 
-        self._server = HTTPServer((self._host, self.port), self._make_handler())
-        self._server.timeout = 0  # a client that left between the wake-up and the accept holds nobody
-        self.port = self._server.server_port
+        self._listener = socket.create_server((self._host, self.port), backlog=CLIENTS_MAX)
+        self._listener.setblocking(False)
+        self.port = self._listener.getsockname()[1]
         self._wake = os.pipe()
         self._thread = threading.Thread(target=self._serve, name="health check", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Stop answering; returns when nothing is left of it."""
-        if self._thread is None or self._server is None:
+        if self._thread is None or self._listener is None:
             return
         import os  # noqa: PLC0415 - see start
 
         os.write(self._wake[1], b"x")
         self._thread.join()
         self._thread = None
-        self._server.server_close()
+        self._listener.close()
         for fd in self._wake:
             os.close(fd)
 
@@ -77,41 +86,85 @@ class HealthCheckServer:
         }
 
     def _serve(self) -> None:
-        """Without `serve_forever`, which wakes up twice a second to see whether it should stop."""
-        import select  # noqa: PLC0415 - see start
+        """One thread for all clients; it sleeps while nobody asks."""
+        import selectors  # noqa: PLC0415 - see start
+        from contextlib import suppress  # noqa: PLC0415
 
-        assert self._server is not None
-        while True:
-            readable, _, _ = select.select([self._server.fileno(), self._wake[0]], [], [])
-            if self._wake[0] in readable:
-                return
-            self._server.handle_request()
+        assert self._listener is not None
+        clients: dict[socket.socket, _Client] = {}  # the oldest first
+        with selectors.DefaultSelector() as selector:
 
-    def _make_handler(self) -> type:
+            def drop(connection: socket.socket) -> None:
+                del clients[connection]
+                selector.unregister(connection)
+                connection.close()
+
+            selector.register(self._listener, selectors.EVENT_READ)
+            selector.register(self._wake[0], selectors.EVENT_READ)
+            is_over = False
+            while not is_over:
+                oldest = next(iter(clients.values()), None)
+                for key, _ in selector.select(None if oldest is None else max(0.0, oldest.deadline - time.monotonic())):
+                    if key.fileobj == self._wake[0]:
+                        is_over = True
+                    elif key.fileobj is self._listener:
+                        with suppress(OSError):  # it has left between the wake-up and the accept, say
+                            arrived = self._listener.accept()[0]
+                            arrived.setblocking(False)
+                            clients[arrived] = _Client(arrived)
+                            selector.register(arrived, selectors.EVENT_READ)
+                    elif (client := clients.get(key.fileobj)) is not None and client.read():  # type: ignore[call-overload]
+                        self._tell(client)
+                        drop(client.connection)
+                now = time.monotonic()
+                for client in list(clients.values()):
+                    if client.deadline <= now or len(clients) > CLIENTS_MAX:
+                        drop(client.connection)
+            for connection in list(clients):
+                drop(connection)
+
+    def _tell(self, client: _Client) -> None:
+        """What fits into a socket's buffer is sent at once; who does not read has no answer."""
         import json  # noqa: PLC0415 - see start
-        from http.server import BaseHTTPRequestHandler  # noqa: PLC0415
+        from contextlib import suppress  # noqa: PLC0415
 
-        health = self
+        status, body = (501, {}) if client.method not in (b"GET", b"HEAD") else self.answer()
+        payload = json.dumps(body).encode() + b"\n"
+        head = (
+            f"HTTP/1.0 {status} {_REASONS[status]}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(payload)}\r\nConnection: close\r\n\r\n"
+        ).encode()
+        with suppress(OSError):
+            client.connection.send(head if client.method == b"HEAD" else head + payload)
 
-        class Handler(BaseHTTPRequestHandler):
-            timeout = REQUEST_TIMEOUT_S
 
-            def do_GET(self) -> None:
-                status, body = health.answer()
-                payload = json.dumps(body).encode() + b"\n"
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(payload)))
-                self.end_headers()
-                if self.command != "HEAD":
-                    self.wfile.write(payload)
+class _Client:
+    """Somebody who is asking."""
 
-            do_HEAD = do_GET  # noqa: N815 - likewise
+    __slots__ = ("_data", "connection", "deadline")
 
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - likewise
-                """Probes come every few seconds, and are nobody's news."""
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        self._data = b""
 
-        return Handler
+    def read(self) -> bool:
+        """Take in what has come; true once there is nothing more to wait for."""
+        try:
+            data = self.connection.recv(REQUEST_MAX_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        self._data += data
+        return not data or len(self._data) >= REQUEST_MAX_BYTES or b"\n\n" in self._data.replace(b"\r", b"")
+
+    @property
+    def method(self) -> bytes:
+        return self._data.partition(b" ")[0]
+
+
+_REASONS = {200: "OK", 503: "Service Unavailable", 501: "Not Implemented"}
 
 
 def create_healthcheck_server(alive_callback: Callable[[], float], port: int, timeout: float) -> HealthCheckServer:

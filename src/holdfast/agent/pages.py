@@ -75,7 +75,7 @@ class WorkerPages:
         """Remove what the workers of the last attempt made."""
         if self._directory is not None and self._paths:
             self._paths = {}
-            _empty(self._directory)
+            _empty(self._lock)
 
     def close(self) -> None:
         self.clear()
@@ -87,10 +87,10 @@ class WorkerPages:
 
 
 def _lock(directory: str) -> int:
-    """A descriptor that holds the directory's lock. OSError if somebody else does."""
+    """A descriptor of the directory that holds its lock. OSError if somebody else does, or it is only a link."""
     import fcntl  # noqa: PLC0415 - a job's pages are made once
 
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -100,16 +100,19 @@ def _lock(directory: str) -> int:
 
 
 def _remove_if_left(directory: str) -> None:
-    with suppress(OSError):  # its owner lives, or it is another user's
+    """Anybody can make something of this name: what is not a directory of ours is left alone."""
+    with suppress(OSError):  # its owner lives
         fd = _lock(directory)
         try:
-            _empty(directory)
-            os.rmdir(directory)
+            if os.fstat(fd).st_uid == os.geteuid():
+                _empty(fd)
+                os.rmdir(directory)
         finally:
             os.close(fd)
 
 
-def _empty(directory: str) -> None:
+def _empty(directory: int) -> None:
+    """By descriptor: what its name leads to may be another one by now."""
     with suppress(OSError):
         for name in os.listdir(directory):
-            os.unlink(os.path.join(directory, name))
+            os.unlink(name, dir_fd=directory)

@@ -487,9 +487,11 @@ class SimpleElasticAgent(ElasticAgent):
     # Telling
 
     def get_event_succeeded(self) -> Event:
+        """The event of an agent whose job has succeeded."""
         return self._journal.agent_event("SUCCEEDED", self._run_time_s(), self._restart_count())
 
     def get_event_failed(self) -> Event:
+        """The event of an agent whose job has failed, with the exception that is being handled."""
         import traceback  # noqa: PLC0415 - only of a failure
 
         return self._journal.agent_event("FAILED", self._run_time_s(), self._restart_count(), traceback.format_exc())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.errors.advice import advice
 from holdfast.errors.failure import in_order
 from holdfast.errors.kind import FailureKind
-from holdfast.errors.text import encodable, headline
+from holdfast.errors.text import encodable, headline, visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ def summarize(
     cause = ["Root Cause (first observed failure):", *_root_cause(first_rank, first, victims, reason)]
     width = min(max(len(line) for line in [title, *listed, *cause]), BORDER_MAX_CHARS)
     block = ["", border * width, title, rule * width, *listed, rule * width, *cause, border * width]
-    return encodable("\n".join(block))
+    # What a program says of itself is shown on every machine's terminal, and must not steer it.
+    return visible(encodable("\n".join(block)))
 
 
 def _others(others: list[tuple[int, ProcessFailure]]) -> list[str]:

@@ -1,0 +1,70 @@
+"""Somebody who reaches the ports of a job and does not belong to it.
+
+`python stranger.py HOST:PORT ...` has the meeting place first.
+
+Silence, half-closed connections, other protocols, frames that are too long, nonsense behind a right greeting, and wrong
+tokens. All connections stay open until the end. It exits with 0 if it learned nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+import sys
+
+from holdfast.coordination.client import EmbeddedStore
+from holdfast.coordination.errors import StoreRefusedError
+
+CONNECTIONS = 400
+"""To each port."""
+
+TORCH_GREETING = b"\0" + struct.pack("<I", 0x3C85F7CE)
+WORDS = (
+    b"",
+    b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"\xff" * 65536,
+    b"\x16\x03\x01\x02\x00",
+    struct.pack("!II", (1 << 32) - 1, 0),
+    struct.pack("!II", 1024, 0) + b"\x81" * 1024,
+    TORCH_GREETING + b"\x01" + b"\xff" * 8,
+)
+TOKENS = (b"", b"a token", b"x" * 4096)
+
+
+def flood(places):
+    connections = []
+    for host, port in places:
+        for number in range(CONNECTIONS):
+            connection = socket.create_connection((host, port), timeout=30)
+            connections.append(connection)
+            with contextlib.suppress(OSError):  # whoever speaks so is dropped
+                connection.sendall(WORDS[number % len(WORDS)])
+                if number % 3 == 0:
+                    connection.shutdown(socket.SHUT_WR)
+    return connections
+
+
+async def guess(host, port):
+    for token in TOKENS:
+        store = EmbeddedStore(host, port, token=token)
+        try:
+            await store.get_prefix("")
+        except StoreRefusedError:
+            continue
+        finally:
+            await store.close()
+        sys.exit(f"the token {token[:20]!r} was taken")
+
+
+def main(*words):
+    places = [(host, int(port)) for host, _, port in (word.rpartition(":") for word in words)]
+    connections = flood(places)
+    asyncio.run(guess(*places[0]))
+    for connection in connections:
+        connection.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
