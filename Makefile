@@ -7,29 +7,48 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench simulate clean
+.PHONY: help demo demo-nodes test check docs format bench bench-quick chaos simulate clean
 
 help: ## what can be made
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: $(VENV)/.base ## install, and run the main job
 	$(BIN)/holdfast run --nproc-per-node 4 --max-restarts 1 --tee 3 examples/first_job.py
 
-test: $(VENV)/.test check ## install, and run every check and every test
-	$(BIN)/python -m pytest $(ARGS)
+demo-nodes: $(VENV)/.base ## install, and run a job on three machines, which are network namespaces of this one
+	HOLDFAST=$(BIN)/holdfast examples/three_machines.sh
 
-check: $(VENV)/.check ## style, types, layers
+test: $(VENV)/.test check ## install, and run every check and every test
+	$(BIN)/python $(if $(ARGS),-m pytest $(ARGS),tests/support/lanes.py)
+
+DOCS := -q -W --keep-going -b html docs build/docs
+
+check: $(VENV)/.check ## style, types, layers, documentation
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --no-cache
+	$(BIN)/sphinx-build $(DOCS)
+
+docs: $(VENV)/.check ## build the documentation, to be read at build/docs/index.html
+	$(BIN)/sphinx-build $(DOCS)
 
 format: $(VENV)/.check ## put the source into its one format
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-bench: $(VENV)/.test ## measure side by side with torch
-	$(BIN)/python -m benchmarks $(ARGS)
+bench: $(VENV)/.test ## measure side by side with torchrun (20 minutes), and show it in the README and the docs
+	$(BIN)/python -m benchmarks --keep $(ARGS)
+
+bench-quick: $(VENV)/.test ## the same with few rounds, in two minutes
+	@mkdir -p build
+	$(BIN)/python -m benchmarks --quick --json build/bench-quick.json --page build/bench-quick.html $(ARGS)
+
+FAULTS  ?= 20
+BACKEND ?= etcd
+
+chaos: $(VENV)/.test ## a storm of FAULTS over a real training, the one of SEED if given; BACKEND is etcd or c10d
+	$(BIN)/python -m chaos $(if $(filter command environment,$(origin SEED)),--seed $(SEED)) --faults $(FAULTS) --backend $(BACKEND) $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 NODES ?= 10000
 SEED  ?= 0

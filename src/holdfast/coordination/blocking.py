@@ -91,6 +91,7 @@ class LoopThread:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop that the thread runs."""
         return self._loop
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Pending[T]:
@@ -164,21 +165,27 @@ class BlockingStore:
         self._timeout_s = timeout_s
 
     def get(self, key: str) -> Entry | None:
+        """As `CoordinationStore.get`."""
         return self._call(self._store.get(key))
 
     def get_prefix(self, prefix: str) -> Snapshot:
+        """As `CoordinationStore.get_prefix`."""
         return self._call(self._store.get_prefix(prefix))
 
     def transact(self, transaction: Transaction) -> Outcome:
+        """As `CoordinationStore.transact`."""
         return self._call(self._store.transact(transaction))
 
     def grant(self, ttl_s: float) -> Lease:
+        """As `CoordinationStore.grant`."""
         return self._call(self._store.grant(ttl_s))
 
     def keep_alive(self, lease_id: int) -> float:
+        """As `CoordinationStore.keep_alive`."""
         return self._call(self._store.keep_alive(lease_id))
 
     def revoke(self, lease_id: int) -> None:
+        """As `CoordinationStore.revoke`."""
         self._call(self._store.revoke(lease_id))
 
     def watch(self, prefix: str, from_revision: int, timeout_s: float | None = None) -> BlockingWatch:
@@ -186,9 +193,11 @@ class BlockingStore:
         return BlockingWatch(self._call(self._watch(prefix, from_revision)), self._loop_thread, timeout_s)
 
     def local_address(self) -> str | None:
+        """As `CoordinationStore.local_address`."""
         return self._call(self._local_address())
 
     def close(self) -> None:
+        """As `CoordinationStore.close`."""
         self._call(self._store.close())
 
     def __enter__(self) -> Self:

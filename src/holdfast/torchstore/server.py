@@ -38,10 +38,12 @@ class TorchStoreServer:
 
     @property
     def port(self) -> int:
+        """The port that it listens on."""
         return self._port
 
     @property
     def is_started(self) -> bool:
+        """Whether it answers those who connect."""
         return self._thread is not None
 
     def fileno(self) -> int:

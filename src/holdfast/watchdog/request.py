@@ -33,6 +33,7 @@ class TimerRequest:  # noqa: PLW1641 - not hashable, since it can change
 
     @property
     def is_release(self) -> bool:
+        """Whether the timer is given back, and not set."""
         return self.expiration_time < 0
 
     def _fields(self) -> dict[str, object]:

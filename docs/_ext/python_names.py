@@ -1,0 +1,45 @@
+"""The public names of a package, for autodoc: from the table in its ``__init__``."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from abc import ABC
+
+HOOKS = {
+    "SimpleElasticAgent": (
+        *("_start_workers", "_stop_workers", "_monitor_workers", "_shutdown", "_wait_for_change"),
+        *("_let_workers_finish", "_failures_at_the_end", "_is_failing"),
+    ),
+}
+"""Methods with an underscore that are there to be overridden: torch named them so."""
+
+
+def package(name: str) -> str:
+    """The reference of a package: each public name with its signature and docstring."""
+    module = importlib.import_module(name)
+    blocks = [_directive(name, public) for public in module.__all__]
+    return "\n".join(["```{eval-rst}", f".. currentmodule:: {name}", "", *blocks, "```"])
+
+
+def packages() -> list[str]:
+    """The packages that have public names."""
+    import holdfast  # noqa: PLC0415 - asked for by tests
+
+    return [f"holdfast.{name}" for name in holdfast.__all__ if not name.startswith("__")]
+
+
+def _directive(package_name: str, name: str) -> str:
+    value = getattr(importlib.import_module(package_name), name)
+    if inspect.isclass(value):
+        options = [":members:"]
+        if set(value.__bases__) - {object, ABC}:
+            options.append(":show-inheritance:")
+        if hooks := HOOKS.get(name):
+            options.append(f":private-members: {', '.join(hooks)}")
+        return _block("autoclass", name, options)
+    return _block("autofunction" if callable(value) else "autodata", name, [])
+
+
+def _block(directive: str, name: str, options: list[str]) -> str:
+    return "\n".join([f".. {directive}:: {name}", *(f"   {option}" for option in options), ""])

@@ -1,0 +1,52 @@
+"""Whether a command printed what the page shows.
+
+The lines of the page have to be among those that were printed, in their order, with others between them. A number
+stands for any number, a time for any time, a path for any that ends alike, the name of a machine for any machine's,
+and `...` for anything.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+_NUMBER = r"\d[\d_:.]*(?:e[+-]?\d+)?(?: (?:ms|s|min|h)\b)?"
+_PATH = r"(?:/[\w.@+=-]+)+"
+_HOST = r"\bnode\d+\b"
+_PIECES = re.compile(rf"(?P<any>\.\.\.)|(?P<path>{_PATH})|(?P<host>{_HOST})|(?P<number>{_NUMBER})|(?P<space>\s+)")
+
+
+def missing_line(shown: list[str], printed: str) -> str | None:
+    """The first line of the page that was not printed where it should be."""
+    lines = iter(re.sub(r"\x1b\[[0-9;]*m", "", printed).splitlines())
+    for line in shown:
+        if line.strip() in ("", "..."):
+            continue
+        pattern = pattern_of(line)
+        if not any(pattern.fullmatch(each.rstrip()) for each in lines):
+            return line
+    return None
+
+
+def pattern_of(line: str) -> re.Pattern[str]:
+    parts, end = [], 0
+    line = line.strip()
+    for piece in _PIECES.finditer(line):
+        parts.append(re.escape(line[end : piece.start()]))
+        parts.append(_looser(piece))
+        end = piece.end()
+    return re.compile(r"\s*" + "".join(parts) + re.escape(line[end:]))
+
+
+def _looser(piece: re.Match[str]) -> str:
+    if piece["any"]:
+        return ".*"
+    if piece["path"]:
+        last = os.path.basename(piece["path"])
+        ending = re.sub(r"\d+", r"\\d+", re.escape(last))
+        return rf"(?:/\S*)?/{ending}" if "." in last else r"/\S*"
+    if piece["host"]:
+        return rf"(?:{_HOST}|{re.escape(os.uname().nodename)})"
+    if piece["number"]:
+        return _NUMBER
+    return r"\s+"
