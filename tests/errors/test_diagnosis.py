@@ -162,6 +162,16 @@ def test_a_traceback_that_only_stderr_has_is_found(text):
     assert found.exception in ("ValueError", "RuntimeError")
 
 
+def test_what_torch_and_we_ourselves_write_around_a_traceback_does_not_hide_it():
+    lost = 'Traceback (most recent call last):\n  File "a.py", line 4, in f\nRuntimeError: Connection closed by peer'
+    prefixed = "".join(f"[rank4]: {line}\n" for line in lost.splitlines())
+    notice = "holdfast: the error file '/logs/error.json' was not written, ...: [Errno 28] No space left on device\n"
+    for text in (prefixed, lost + "\n" + notice, "[W1116 a warning]\n" + prefixed + notice):
+        found = of_exit(1, stderr=text)
+        assert (found.kind, found.exception, found.message) == (FailureKind.COMMUNICATION, "RuntimeError", lost)
+    assert of_exit(1, stderr=notice).kind is FailureKind.EXIT
+
+
 def test_a_traceback_that_the_program_survived_is_not_the_reason():
     assert of_exit(1, stderr=TRACEBACK + "going on\n nevertheless, 3 of 5\n").kind is FailureKind.EXIT
     assert of_exit(4, stderr=TRACEBACK).kind is FailureKind.EXIT

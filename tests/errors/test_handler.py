@@ -11,6 +11,9 @@ import sys
 import pytest
 
 from holdfast.errors import ChildFailedError, ErrorHandler, ProcessFailure, get_error_handler
+from holdfast.errors.diagnosis import Evidence
+from holdfast.errors.error_file import spare_path
+from holdfast.errors.kind import FailureKind
 
 
 def write(path, data):
@@ -230,6 +233,22 @@ class TestDisks:
         assert "No space left on device" in ended.stderr
         assert sorted(os.listdir(full_disk)) == ["error.json", "filler"]
         assert json.loads((full_disk / "error.json").read_text()) == {"message": "an earlier failure"}
+
+    def test_what_the_disk_has_no_room_for_is_left_beside_the_page(self, full_disk, run_python, tmp_path):
+        page = tmp_path / "page"
+        (full_disk / "error.json").unlink()
+        (full_disk / "filler2").touch()
+        with (full_disk / "filler2").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
+            while True:
+                filler.write(b"x" * 4096)
+        environment = {"TORCHELASTIC_ERROR_FILE": full_disk / "error.json", "HOLDFAST_WORKER_PAGE": page}
+        ended = run_python(FAILING, **environment)
+        assert "was not written, what it would say is known all the same: [Errno 28]" in ended.stderr
+        spare = spare_path({"HOLDFAST_WORKER_PAGE": str(page)})
+        failure = ProcessFailure(0, 7, 1, str(full_disk / "error.json"), Evidence(spare_file=spare))
+        assert (failure.kind, failure.exception) == (FailureKind.EXCEPTION, "ValueError")
+        assert failure.message.endswith("ValueError: the true cause\n")
+        assert not failure.has_error_file()
 
     def test_a_read_only_disk_hides_nothing(self, full_disk, run_python):
         (full_disk / "filler").unlink()

@@ -148,3 +148,9 @@ def test_it_can_always_be_encoded():
     made = failure(error_file="/tmp/\udcff")
     made.error_file_data = {"message": {"message": "\ud800"}}
     assert summarize("\ud800", {0: made, 1: made}).encode()
+
+
+def test_what_a_program_says_does_not_steer_the_terminals_of_others():
+    text = summarize("train.py", {0: failure(message="\x1b[2J\x1b]0;owned\x07\u202e", host="node1\x1b[31m")})
+    assert "\x1b" not in text
+    assert "\\x1b[2J" in text

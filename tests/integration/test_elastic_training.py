@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 from job_nodes import DEADLINE_S, HOLDFAST
 from meeting_places import PORT, TOKEN
+from training_history import notable, problems, steps_that_count
 
 from holdfast.processes.file_changes import Inotify
 
@@ -173,29 +174,6 @@ def order_of_faults(chance):
 # What the history must be like
 
 
-def notable(facts):
-    return [fact for fact in facts if "step" not in fact]
-
-
-def steps_that_count(facts):
-    """Those that the last parameters come from: what was made after a checkpoint that was gone back to is not."""
-    kept = []
-    for fact in facts:
-        if "resumed_at" in fact:
-            kept = [step for step in kept if step["step"] < fact["resumed_at"]]
-        elif "step" in fact:
-            kept.append(fact)
-    return kept
-
-
-def check_that_nothing_saved_is_trained_again(facts):
-    saved = 0
-    for fact in facts:
-        saved = fact.get("saved", saved)
-        assert fact.get("resumed_at", saved) >= saved, (fact, saved, notable(facts))
-        assert fact.get("step", saved) >= saved, (fact, saved, notable(facts))
-
-
 def steps_made_twice(facts):
     """How many of the steps of the last start but one the last has to make again."""
     start = max(place for place, fact in enumerate(facts) if "resumed_at" in fact)
@@ -250,10 +228,8 @@ def test_a_training_that_is_disturbed_ends_like_one_that_is_not(network, tmp_pat
     assert training.wait_for_end() == [0] * world, training.describe()
 
     facts = training.facts()
-    check_that_nothing_saved_is_trained_again(facts)
+    assert problems(facts, STEPS, BATCH) == [], notable(facts)
     steps = steps_that_count(facts)
-    assert [fact["step"] for fact in steps] == list(range(STEPS)), notable(facts)
-    assert sum(fact["samples"] for fact in steps) == STEPS * BATCH
     replay(steps, tmp_path / "replay")
     next_step, disturbed = tensors(tmp_path / "spirals" / "checkpoint.pt")
     undisturbed_next_step, undisturbed = tensors(tmp_path / "replay" / "checkpoint.pt")

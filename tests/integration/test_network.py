@@ -157,6 +157,24 @@ def test_a_slow_link_is_slow(network):
     assert float(python(net.nodes[1], code, net.nodes[0].address).communicate()[0]) >= 0.3
 
 
+def test_a_limited_link_takes_its_time(network):
+    net = network(2)
+    try:
+        net.limit(net.nodes[0], 1000)
+    except NetworkError as error:
+        pytest.skip(str(error))
+    code = (
+        "import socket, time\nserver = socket.create_server(('0.0.0.0', 4000))\nprint('ready', flush=True)\n"
+        "connection, _ = server.accept()\nbegan = time.monotonic()\n"
+        "while connection.recv(65536): pass\nprint(time.monotonic() - began)"
+    )
+    served = python(net.nodes[0], code)
+    assert served.stdout.readline() == "ready\n"
+    send = "import socket, sys\nsocket.create_connection((sys.argv[1], 4000)).sendall(bytes(100_000))"
+    python(net.nodes[1], send, net.nodes[0].address)
+    assert float(served.communicate()[0]) > (100_000 - 16_384) * 8 / 1e6 / 2
+
+
 def test_nothing_is_left_at_the_end():
     with Network(2) as net:
         node = net.nodes[0]

@@ -266,6 +266,23 @@ def test_a_directory_that_cannot_be_made_is_an_input_error_with_path_and_reason(
         specs.reify(envs())
 
 
+def test_an_attempt_that_finds_no_place_for_its_files_does_without_them(tmp_path, caplog):
+    specs = DefaultLogsSpecs(str(tmp_path / "logs"), Std.ALL, Std.ERR)
+    first = specs.reify(envs())
+    run_dir = specs.run_dir
+    os.rename(run_dir, f"{run_dir}.away")
+    with open(run_dir, "w"):
+        pass  # as on a full disk, nothing can be made below it
+    without = envs()
+    assert specs.reify(without) == DefaultLogsSpecs(os.devnull, Std.ALL, Std.ERR).reify(envs())
+    assert {env["TORCHELASTIC_ERROR_FILE"] for env in without.values()} == {""}
+    [record] = caplog.records
+    assert record.message.startswith(f"no log files for this attempt: cannot make '{run_dir}")
+    os.unlink(run_dir)
+    os.rename(f"{run_dir}.away", run_dir)
+    assert specs.reify(envs()).stdouts[0] == first.stdouts[0].replace("attempt_0", "attempt_0.1")
+
+
 def test_specs_are_equal_when_they_ask_for_the_same(tmp_path):
     def specs(name="a", **options):
         return DefaultLogsSpecs(str(tmp_path / name), **options)

@@ -33,6 +33,7 @@ class ChildFailedError(UserError):
         return in_order(self.failures)[0]
 
     def format_msg(self, boarder_delim: str = "=", section_delim: str = "-") -> str:
+        """The summary that people read: all failures, the cause last."""
         return summarize(
             self.name,
             self.failures,

@@ -43,6 +43,8 @@ _LAST_LINE = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?::(?: (?P<text>.*))?)?$")
 _TRACEBACK = "Traceback (most recent call last):"
 _CRASHED_THREAD = "Current thread 0x"
 _CRASH = "Fatal Python error"
+_RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)  # torch writes it before every line of a traceback
+_OWN_NOTICE = "holdfast: "
 _USAGE_ERROR = 2
 
 
@@ -55,18 +57,26 @@ class Evidence:
         max_rss_kib: its peak memory; 0 if nobody knows.
         out_of_memory: the sentence that says why it was the kernel's out-of-memory killer; "" if it was not.
         log_file: where all of its stderr is; "" if it went to a console.
+        spare_file: where it may have written what its error file had no room for; "" for nowhere.
     """
 
-    __slots__ = ("log_file", "max_rss_kib", "out_of_memory", "stacks", "stderr")
+    __slots__ = ("log_file", "max_rss_kib", "out_of_memory", "spare_file", "stacks", "stderr")
 
     def __init__(
-        self, stderr: str = "", stacks: str = "", max_rss_kib: int = 0, out_of_memory: str = "", log_file: str = ""
+        self,
+        stderr: str = "",
+        stacks: str = "",
+        max_rss_kib: int = 0,
+        out_of_memory: str = "",
+        log_file: str = "",
+        spare_file: str = "",
     ) -> None:
         self.stderr = stderr
         self.stacks = stacks
         self.max_rss_kib = max_rss_kib
         self.out_of_memory = out_of_memory
         self.log_file = log_file
+        self.spare_file = spare_file
 
 
 class Diagnosis:
@@ -197,7 +207,10 @@ def _tail(stderr: str) -> str:
 
 def _traceback_in(stderr: str) -> str:
     """The traceback that stderr ends with, if it does: of a process that could not write its error file."""
-    text = stderr.rstrip()
+    lines = _RANK_PREFIX.sub("", stderr).rstrip().split("\n")
+    while lines and lines[-1].startswith(_OWN_NOTICE):  # that the error file was not written
+        lines.pop()
+    text = "\n".join(lines).rstrip()
     last_line = _LAST_LINE.match(text.rpartition("\n")[2])
     begin = text.rfind(_TRACEBACK)
     if begin < 0:

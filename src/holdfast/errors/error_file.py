@@ -21,10 +21,15 @@ from holdfast.errors.text import clipped, encodable, visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
 PATH_VARIABLE = "TORCHELASTIC_ERROR_FILE"
 """The environment variable that tells a process where its error file goes; unset or empty: nowhere."""
+
+PAGE_VARIABLE = "HOLDFAST_WORKER_PAGE"
+SPARE_SUFFIX = ".error"
+"""Beside a worker's page, which lies in memory: what its error file would say, had there been room on the disk."""
 
 THREAD_KEY = "thread"
 """In the extra information of a file: the name of the thread that failed, where it was not the main one. The process
@@ -99,6 +104,12 @@ def read_error_file(path: str, now: float) -> ErrorReport | None:
         # Cut off or not, the text is often enough for a person to see the cause.
         quote = visible(clipped(content.decode("utf-8", "backslashreplace"), QUOTE_MAX_CHARS))
         return unreadable(path, f"{problem}\n{quote}".rstrip(), written_at)
+
+
+def spare_path(environ: Mapping[str, str]) -> str:
+    """Where a process with this environment leaves word if its error file cannot be written; "" for nowhere."""
+    page = environ.get(PAGE_VARIABLE)
+    return page + SPARE_SUFFIX if page else ""
 
 
 def thread_in(data: dict[str, Any]) -> str:

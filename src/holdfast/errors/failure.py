@@ -73,8 +73,10 @@ class ProcessFailure:  # noqa: PLW1641 - not hashable, since it can change
         known = Evidence() if evidence is None else evidence
         now = time.time()
         report = read_error_file(error_file, now)
-        diagnosis = diagnose(exitcode, pid, report, known)
         self.error_file = NOT_AVAILABLE if report is None else error_file
+        if report is None and known.spare_file:
+            report = read_error_file(known.spare_file, now)
+        diagnosis = diagnose(exitcode, pid, report, known)
         self.error_file_data = _data_without_file(exitcode) if report is None else report.data
         self.timestamp = now if report is None else report.timestamp
         self.message = diagnosis.message
@@ -87,6 +89,7 @@ class ProcessFailure:  # noqa: PLW1641 - not hashable, since it can change
         self.ran_s = 0.0
 
     def has_error_file(self) -> bool:
+        """Whether the process left an error file."""
         return self.error_file != NOT_AVAILABLE
 
     def signal_name(self) -> str:

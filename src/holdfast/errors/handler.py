@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from holdfast.errors.child_failed import ChildFailedError
 from holdfast.errors.description import describe, type_and_text
-from holdfast.errors.error_file import PATH_VARIABLE, read_error_file, unreadable, write_error_file
+from holdfast.errors.error_file import PATH_VARIABLE, read_error_file, spare_path, unreadable, write_error_file
 from holdfast.errors.notice import notice
 from holdfast.errors.text import clipped, headline
 from holdfast.errors.tree import InputError
@@ -101,7 +101,22 @@ class ErrorHandler:
         try:
             write_error_file(file_path, error_msg)
         except (OSError, ValueError) as problem:
-            notice(f"the error file {file_path!r} was not written, the failure is told here only: {problem}")
+            # Whoever watches must know what this was: a process that lost its peer is nobody's cause.
+            is_known = _leave_word(error_msg)
+            how = "what it would say is known all the same" if is_known else "the failure is told here only"
+            notice(f"the error file {file_path!r} was not written, {how}: {problem}")
+
+
+def _leave_word(error_msg: str) -> bool:
+    """Write to memory what the disk has no room for. False if there is no place for it."""
+    spare = spare_path(os.environ)
+    if not spare:
+        return False
+    try:
+        write_error_file(spare, error_msg)
+    except OSError:
+        return False
+    return True
 
 
 def get_error_handler() -> ErrorHandler:

@@ -54,6 +54,7 @@ class RunProcsResult:
         self.terminated = terminated or {}
 
     def is_failed(self) -> bool:
+        """Whether a process has failed."""
         return bool(self.failures)
 
     def __repr__(self) -> str:
@@ -207,6 +208,7 @@ class PContext:
         return {} if self._kept is None else dict(sorted(self._kept.pids.items()))
 
     def fileno(self) -> int:
+        """A descriptor that is readable when `wait` may have something new to say."""
         if self._kept is None or self._result is not None:
             raise ValueError(f"{self.name} is not running")
         return self._kept.fileno()
@@ -354,7 +356,7 @@ class PContext:
         from holdfast.errors.error_file import thread_in  # noqa: PLC0415 - only when something failed
 
         failure = self._failure(rank, exit_)
-        if not failure.has_error_file() or thread_in(failure.error_file_data):
+        if not self._has_spoken(rank, failure) or thread_in(failure.error_file_data):
             return False  # a process whose main thread goes on may live for hours after another failed
         return failure.timestamp <= self._stopped_at
 
@@ -373,16 +375,24 @@ class PContext:
         failure.ran_s = exit_.monotonic - self._kept.started_at
         if thread_in(failure.error_file_data):
             failure.timestamp = exit_.timestamp
-        if not failure.has_error_file():
+        if not self._has_spoken(rank, failure):
             failure.timestamp = exit_.timestamp
             if self._kept.keeper_died:
                 failure.message = f"killed with its keeper, PID {self._kept.keeper_pid}, which was killed from outside"
                 failure.category = Category.INFRASTRUCTURE
         return failure
 
+    def _has_spoken(self, rank: int, failure: ProcessFailure) -> bool:
+        """Whether the process itself has said how it failed: in its error file, or where that found no room."""
+        from holdfast.errors.error_file import spare_path  # noqa: PLC0415 - only when something failed
+
+        spare = spare_path(self.envs[rank])
+        return failure.has_error_file() or (spare != "" and os.path.exists(spare))
+
     def _evidence(self, rank: int, exit_: Exit) -> Evidence:
         """What is known of a process that failed, beside its error file."""
         from holdfast.errors.diagnosis import Evidence  # noqa: PLC0415 - only when something failed
+        from holdfast.errors.error_file import spare_path  # noqa: PLC0415 - likewise
         from holdfast.processes.remains import crash_stacks, end_of  # noqa: PLC0415 - likewise
 
         assert self._kept is not None
@@ -398,6 +408,7 @@ class PContext:
             max_rss_kib=exit_.max_rss_kib,
             out_of_memory=out_of_memory,
             log_file=log_file,
+            spare_file=spare_path(self.envs[rank]),
         )
 
     def __enter__(self) -> Self:

@@ -14,6 +14,9 @@
 
 The restart count does not rise when processes restart because of somebody else, so an attempt's directory may
 be there already. It is left as it is: the next ones are `attempt_<n>.1`, `attempt_<n>.2` and so on.
+
+A disk that is full when a run begins is the user's to know of. One that fills up later must not end a job that runs:
+attempts that find no place for a directory have no files, and their streams are the parent's.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import os
 import re
 from abc import ABC, abstractmethod
 
+from holdfast.logger import get_logger
 from holdfast.processes.std import Std, to_map
 
 TYPE_CHECKING = False
@@ -33,6 +37,8 @@ RUN_ID_MAX_CHARS = 60
 
 ENTRY_POINT_GROUPS = ("holdfast.logs_specs", "torchrun.logs_specs")
 """Where `find_logs_specs` looks; the first group that has the name wins."""
+
+log = get_logger(__name__)
 
 _OUT, _ERR = "stdout.log", "stderr.log"
 _TEMPORARY_DIRECTORIES = ("/tmp", "/var/tmp")  # noqa: S108 - the directory made there has a random name and mode 0700
@@ -137,6 +143,7 @@ class DefaultLogsSpecs(LogsSpecs):
         super().__init__(log_dir, redirects, tee, local_ranks_filter)
         self._root: str = _root_directory(log_dir)
         self._run_dir: str | None = None
+        self._has_begun = False
 
     @property
     def root_log_dir(self) -> str:
@@ -153,11 +160,18 @@ class DefaultLogsSpecs(LogsSpecs):
         The paths are absolute: a process may change its working directory before it fails.
 
         Raises:
-            InputError: a directory cannot be made.
+            InputError: a directory cannot be made, and it is the first attempt. A later one does without.
         """
         if self._root == os.devnull:
             return self._nowhere(envs)
-        attempt_dir = self._make_attempt(envs)
+        try:
+            attempt_dir = self._make_attempt(envs)
+        except OSError as error:
+            if not self._has_begun:
+                raise _cannot_make(error) from error
+            log.warning("no log files for this attempt: cannot make %r: %s", error.filename, error.strerror)
+            return self._nowhere(envs)
+        self._has_begun = True
         redirects, tees = self._streams(envs)
         dest = LogsDest(
             filtered_stdout=os.path.join(attempt_dir, "filtered_stdout.log"),
@@ -201,18 +215,15 @@ class DefaultLogsSpecs(LogsSpecs):
     def _make_attempt(self, envs: dict[int, dict[str, str]]) -> str:
         """A fresh directory for an attempt, with one for each rank in it."""
         env = next(iter(envs.values()), {})
-        try:
-            if self._run_dir is None:
-                run_id = _file_name(env.get("TORCHELASTIC_RUN_ID", "none"))
-                self._run_dir = _make_random(os.path.join(os.path.abspath(self._root), f"{run_id}_"))
-            # Whoever tidies the temporary directory may have taken it during a long run.
-            os.makedirs(self._run_dir, 0o700, exist_ok=True)
-            restart_count = _file_name(env.get("TORCHELASTIC_RESTART_COUNT", "0"))
-            attempt_dir = _make_next(os.path.join(self._run_dir, f"attempt_{restart_count}"))
-            for rank in envs:
-                os.mkdir(os.path.join(attempt_dir, str(rank)))
-        except OSError as error:
-            raise _cannot_make(error) from error
+        if self._run_dir is None:
+            run_id = _file_name(env.get("TORCHELASTIC_RUN_ID", "none"))
+            self._run_dir = _make_random(os.path.join(os.path.abspath(self._root), f"{run_id}_"))
+        # Whoever tidies the temporary directory may have taken it during a long run.
+        os.makedirs(self._run_dir, 0o700, exist_ok=True)
+        restart_count = _file_name(env.get("TORCHELASTIC_RESTART_COUNT", "0"))
+        attempt_dir = _make_next(os.path.join(self._run_dir, f"attempt_{restart_count}"))
+        for rank in envs:
+            os.mkdir(os.path.join(attempt_dir, str(rank)))
         return attempt_dir
 
     def __repr__(self) -> str:

@@ -1,0 +1,146 @@
+"""The course of a storm: does what the plan says, waits until the world runs again, and gathers what was told."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from typing import TYPE_CHECKING
+
+from chaos.faults import FILLER, Faults
+from chaos.kinds import ADD_NODE, KILL_ETCD, KILL_WORKER, KINDS, After, Break
+from chaos.storm import NODES, Fault
+from chaos.world import GONE_MAX_S, wait_until_ended
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from chaos.storm import Step
+    from chaos.world import World
+
+LAST_STEPS = 40
+"""How many steps the training makes after the last fault."""
+
+
+class Course:
+    """One storm on a world. `say` is given a line for each thing that happened."""
+
+    def __init__(self, world: World, slowing: str, say: Callable[[str], None]) -> None:
+        self._world = world
+        self._faults = Faults(world, slowing)
+        self._say = say
+        self._nodes = set(range(NODES))
+        self._staying: set[Fault] = set()
+        self._count = 0
+
+    def run(self) -> None:
+        world = self._world
+        began = time.monotonic()
+        for node, warm in enumerate(world.plan.warm):
+            world.start(node, warm=warm)
+        world.settle(self._nodes, new=True, stage="start")
+        self._say(f"{NODES} nodes run after {time.monotonic() - began:.1f} s")
+        for number, step in enumerate(world.plan.steps):
+            self._step(number, step)
+        self._finish(len(world.plan.steps))
+
+    def _step(self, number: int, step: Step) -> None:
+        world = self._world
+        for fault in step.undo:
+            self._undo(number, fault)
+        began = time.monotonic()
+        breaks = False
+        for fault in step.faults:
+            kind = KINDS[fault.kind]
+            self._faults.do(number, fault)
+            breaks = breaks or kind.breaks is not Break.NOTHING
+            if fault.kind == ADD_NODE:
+                self._nodes.add(fault.node)
+            elif kind.after in (After.IDLE, After.RETURNS):
+                self._nodes.discard(fault.node)
+            elif kind.after is After.STAYS:
+                self._staying.add(fault)
+        if not step.faults:
+            return
+        self._count += len(step.faults)
+        self._see_off([fault.node for fault in step.faults if KINDS[fault.kind].after is After.IDLE])
+        before = world.generation
+        world.settle(self._nodes, new=breaks, stage=f"{number} do")
+        returning = [fault for fault in step.faults if KINDS[fault.kind].after is After.RETURNS]
+        for fault in returning:
+            self._faults.undo(number, fault)
+            self._nodes.add(fault.node)
+        if returning:
+            world.settle(self._nodes, new=True, stage=f"{number} undo")
+        what = " + ".join(self._named(fault) for fault in step.faults)
+        generations = f"generation {before} → {world.generation}" if world.generation > before else "no new generation"
+        self._say(f"{self._count:4}  {what:<44}  {generations}, {time.monotonic() - began:.1f} s")
+
+    def _undo(self, number: int, fault: Fault) -> None:
+        self._faults.undo(number, fault)
+        self._staying.discard(fault)
+        if fault.kind != KILL_ETCD:
+            self._say(f"      {self._named(fault)} is over")
+
+    def _see_off(self, nodes: list[int]) -> None:
+        """Agents that were ended are gone, and so is all that they started."""
+        world = self._world
+        gone = [agent for agent in world.agents if agent.node in {world.name(node) for node in nodes}]
+        for agent in gone:
+            if not wait_until_ended(agent, world.observer, GONE_MAX_S + 30):
+                world.record.add("stuck", what=f"the agent of {agent.node} does not end")
+        for node in nodes:
+            world.expect_nothing_on(node)
+
+    def _finish(self, number: int) -> None:
+        """All is well again, one more worker is killed, and those that start then see the training to its end."""
+        world = self._world
+        for fault in sorted(self._staying):
+            self._undo(number, fault)
+        # Now, when all workers have begun: those that start from here on are the last.
+        world.set_goal(f"+{LAST_STEPS}")
+        self._faults.do(number, Fault(KILL_WORKER, min(self._nodes)))
+        began = time.monotonic()
+        world.expect_exit(list(world.running.values()))
+        newest = world.observer.newest
+        assert newest is not None
+        steps = newest.steps
+        world.record.add("done", steps=steps)
+        self._say(f"the training ended after {steps} steps, {time.monotonic() - began:.1f} s after the last fault")
+        for node in range(NODES):
+            world.expect_nothing_on(node)
+
+    def _named(self, fault: Fault) -> str:
+        if fault.node < 0:
+            return fault.kind
+        return f"{fault.kind} {self._world.name(fault.node)}"
+
+
+def gather(world: World) -> None:
+    """Take what the agents and the witness wrote into the record, and keep their logs beside it."""
+    for line in world.slow.read_text().splitlines():
+        world.record.add("slow", **json.loads(line))
+    for node in range(NODES):
+        for path in sorted(world.disk(node).glob("*/events.jsonl")):
+            for line in path.read_text(errors="replace").splitlines():
+                try:
+                    event = json.loads(line)
+                    name, metadata = event["name"], event["metadata"]
+                except (ValueError, KeyError):
+                    world.record.add("unread", node=world.name(node), line=line[:200])
+                    continue
+                if name.startswith("holdfast."):
+                    world.record.add(
+                        "told",
+                        run=path.parent.name,
+                        node=world.name(node),
+                        name=name.removeprefix("holdfast."),
+                        monotonic_s=metadata["monotonic"],
+                        details=json.loads(metadata["details"]),
+                    )
+        shutil.copytree(
+            world.disk(node),
+            world.directory / "logs" / world.name(node),
+            ignore=lambda _, names: [name for name in names if name.startswith(FILLER) or name == "requests"],  # a pipe
+            ignore_dangling_symlinks=True,
+        )

@@ -1,0 +1,305 @@
+"""The checker finds what is planted, and nothing where all is well: each law has a record that breaks it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from chaos.checker import LAWS, problems
+from chaos.kinds import KINDS as ALL_KINDS
+from chaos.kinds import Break
+from told_storms import LEASE_S, Story
+
+
+@pytest.fixture
+def story():
+    return Story()
+
+
+def laws(story):
+    """The names of the laws that were broken."""
+    return {problem.partition(": ")[0] for problem in problems(story.entries)}
+
+
+def only(story, law):
+    """Whether this law was broken, and no other; returns what was said of it."""
+    found = problems(story.entries)
+    assert {problem.partition(": ")[0] for problem in found} == {law}, found
+    return "\n".join(found)
+
+
+def test_a_storm_that_was_weathered_breaks_no_law(story):
+    story.kill_worker("node2")
+    story.kill_agent("node3")
+    story.add_node("node3")
+    story.nothing("fill_disk", amount=0)
+    story.kill_worker("node1")
+    story.cut_link("node2")
+    story.remove_node("node2")
+    story.nothing("pause_agent", took_s=0.4)
+    story.finish()
+    assert problems(story.entries) == []
+
+
+def test_every_law_is_broken_by_a_test_here():
+    text = Path(__file__).read_text()
+    assert [law.__name__ for law in LAWS if f'"{law.__name__.replace("_", " ")}"' not in text] == []
+
+
+# Workers
+
+
+def test_a_worker_that_begins_before_one_of_the_last_generation_has_ended(story):
+    story.kill_worker("node2")
+    story.finish()
+    late = story.find("end", 1)
+    begin = story.find("begin", -1)
+    story.entries.remove(late)
+    story.entries.insert(story.entries.index(begin) + 1, late)
+    assert "two generations at once" in only(story, "no two generations at once")
+
+
+def test_a_rank_that_is_there_twice(story):
+    story.finish()
+    story.find("begin", 1)["environment"]["RANK"] = "0"
+    assert "no two generations at once" in laws(story)
+    assert "worlds that settled are whole" in laws(story)
+
+
+def test_workers_of_one_generation_that_know_different_worlds(story):
+    story.kill_worker("node2")
+    story.finish()
+    story.find("begin", 1)["environment"]["MASTER_PORT"] = "7"
+    assert "does not agree on its master" in only(story, "no two generations at once")
+
+
+def test_a_world_that_lacks_a_rank_while_it_is_said_to_run(story):
+    story.finish()
+    first = story.find("end", 0)
+    story.entries.remove(first)
+    story.entries.insert(story.entries.index(story.find("settled")), first)
+    only(story, "worlds that settled are whole")
+
+
+def test_processes_that_are_left_where_nothing_should_run(story):
+    story.finish()
+    story.add("left", node="node3", pids={"7": "python train.py"})
+    assert "python train.py" in only(story, "nothing is left")
+
+
+def test_a_world_that_does_not_go_on(story):
+    story.finish()
+    story.add("stuck", what="waited for steps")
+    only(story, "the world goes on")
+
+
+# Agents
+
+
+@pytest.mark.parametrize("code", [1, 2, -9, None])
+def test_an_agent_that_ends_by_itself(story, code):
+    story.finish()
+    end = story.find("agent_end")
+    if code is None:
+        story.entries.remove(end)
+    else:
+        end["code"] = code
+    assert "agent 3 of node3" in only(story, "agents end as they were made to")
+
+
+def test_an_agent_that_was_asked_to_go_and_says_that_it_failed(story):
+    story.remove_node("node2")
+    story.finish()
+    story.find("agent_end", 0)["code"] = 1
+    only(story, "agents end as they were made to")
+
+
+# Restarts and causes
+
+
+def test_a_lost_node_that_costs_a_restart(story):
+    story.restarts += 1
+    story.kill_agent("node3")
+    story.finish()
+    assert "rose by 1, and there were 0 verdicts" in only(story, "restarts are counted for failures only")
+
+
+def test_a_failure_that_costs_none(story):
+    story.restarts -= 1
+    story.kill_worker("node2")
+    story.finish()
+    assert "rose by 0, and there were 1 verdicts" in only(story, "restarts are counted for failures only")
+
+
+def test_a_restart_count_that_nodes_do_not_agree_on(story):
+    story.kill_worker("node2")
+    story.finish()
+    story.find("told", name="attempt.started", node="node3")["details"]["restart"] = 7
+    assert "restarts are counted for failures only" in laws(story)
+
+
+def test_nodes_that_do_not_agree_on_the_verdict(story):
+    story.kill_worker("node2")
+    story.finish()
+    story.find("told", name="verdict", node="node1")["details"]["cause"]["rank"] = 0
+    assert laws(story) == {"verdicts agree", "verdicts are on what was killed"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("kind", "exit"), ("exit_code", 1), ("rank", 2), ("host", "node1"), ("pid", 4)]
+)
+def test_a_verdict_that_is_wrong(story, name, value):
+    story.kill_worker("node2")
+    story.finish()
+    for node in ("node1", "node2", "node3"):
+        story.find("told", name="verdict", node=node)["details"]["cause"][name] = value
+    assert "verdicts are on what was killed" in laws(story)
+
+
+def test_a_victim_that_is_called_the_cause(story):
+    story.kill_worker("node2")
+    story.finish()
+    for node in ("node1", "node2", "node3"):
+        cause = story.find("told", name="verdict", node=node)["details"]["cause"]
+        cause.update(story.find("begin", 0) | {"kind": "communication", "exit_code": 1, "rank": 0, "host": "node1"})
+    assert laws(story) == {"verdicts are on what was killed", "kills have a verdict"}
+
+
+def test_a_kill_that_nobody_tells_of(story):
+    story.restarts -= 1
+    story.kill_worker("node2")
+    story.finish()
+    story.entries[:] = [entry for entry in story.entries if entry.get("name") != "verdict"]
+    only(story, "kills have a verdict")
+
+
+def test_a_generation_that_ends_by_itself(story):
+    story.all_tell("lost node3")
+    story.stop()
+    story.fault("slow_link", "node2", amount=20)
+    story.run("0 do")
+    story.finish()
+    assert laws(story) == {"generations end for a reason", "ends are told rightly"}
+
+
+@pytest.mark.parametrize("kind", [name for name, kind in ALL_KINDS.items() if kind.breaks is Break.NOTHING])
+def test_a_fault_that_should_change_nothing_and_does(story, kind):
+    story.fault(kind, "node2", took_s=0.5)
+    story.all_tell("lost node2", but={"node2"})
+    story.stop()
+    story.run("0 do")
+    story.finish()
+    assert "generations end for a reason" in laws(story)
+
+
+def test_a_moment_that_took_longer_than_a_lease_may_cost_the_node_its_place(story):
+    story.fault("pause_agent", "node2", took_s=4.0)
+    story.all_tell("lost node2", but={"node2"})
+    story.stop()
+    story.run("0 do")
+    story.finish()
+    assert problems(story.entries) == []
+
+
+def test_a_machine_that_was_too_slow_for_a_lease_may_lose_nodes_that_nothing_was_done_to(story):
+    story.nothing("shift_clock", amount=7)
+    story.fault("slow_link", "node2", amount=20)
+    story.all_tell("the store cannot be reached; and so on")
+    story.stop()
+    story.run("0 do")
+    began_s = story.entries[-1]["at_s"] - 3
+    story.finish()
+    assert laws(story) == {"generations end for a reason", "ends are told rightly"}
+    story.add("slow", began_s=began_s, took_s=1.5)
+    assert problems(story.entries) == []
+    story.find("slow")["began_s"] = 0.5 - LEASE_S  # long before
+    story.find("slow")["took_s"] = 0.1
+    assert laws(story) == {"generations end for a reason", "ends are told rightly"}
+
+
+def test_a_slow_machine_is_no_reason_for_a_failure(story):
+    story.restarts += 1
+    story.kill_agent("node3", reason="rank 0 on node1 failed: exit code 1")
+    story.finish()
+    story.add("slow", began_s=1.0, took_s=60.0)
+    assert laws(story) == {"restarts are counted for failures only", "ends are told rightly"}
+
+
+def test_a_loss_that_is_told_of_another_node(story):
+    story.kill_agent("node3", reason="lost node1")
+    story.finish()
+    assert "node1 told: stopped: lost node1" in only(story, "ends are told rightly")
+
+
+def test_a_loss_that_is_told_as_a_failure_of_their_own(story):
+    story.kill_agent("node3", reason="rank 0 on node1 failed: exit code 1")
+    story.finish()
+    only(story, "ends are told rightly")
+
+
+def test_victims_of_a_loss_may_tell_that_they_lost_a_peer(story):
+    victim = story.failure("node1", "communication", 1)
+    story.fault("kill_agent", "node3")
+    story.add("agent_end", agent=story._agents.pop("node3"), node="node3", code=-9)
+    story._tell("node1", "failure", **victim)
+    story._tell("node1", "attempt.ended", outcome="failed", reason="rank 0 failed: connection reset")
+    story._tell("node2", "attempt.ended", outcome="stopped", reason="rank 0 on node1 failed: connection reset")
+    story.stop()
+    story.run("0 do")
+    story.finish()
+    assert problems(story.entries) == []
+    victim["kind"] = "exit"
+    story.find("told", name="failure")["details"]["kind"] = "exit"
+    assert "a worker's failure of its own" in only(story, "ends are told rightly")
+
+
+# The training
+
+
+def test_a_step_that_is_missing(story):
+    story.finish()
+    story.entries.remove(story.find("fact", step=0))
+    only(story, "the training is right")
+
+
+def test_workers_that_do_not_agree_on_the_last_step(story):
+    story.finish()
+    story.find("begin")["steps"] = 7
+    assert "do not agree on how many steps" in only(story, "the training is right")
+
+
+def test_a_step_with_too_few_samples(story):
+    story.finish()
+    story.find("fact", step=1)["samples"] = 63
+    only(story, "the training is right")
+
+
+def test_a_saved_step_that_is_trained_again(story):
+    story.kill_worker("node2")
+    story.finish()
+    story.find("fact", generation=2, resumed_at=2)["resumed_at"] = 0
+    assert "2 steps were saved before" in only(story, "the training is right")
+
+
+@pytest.mark.parametrize("result", [{"loss": 0.1}, {"parameters": 1.0}, {"next_step": 7}, {"error": "no checkpoint"}])
+def test_a_result_that_is_not_that_of_an_undisturbed_training(story, result):
+    story.finish()
+    story.find("result").update(result)
+    only(story, "the training is right")
+
+
+def test_a_training_that_was_not_compared_or_has_no_end(story):
+    story.finish()
+    story.entries.remove(story.find("result"))
+    assert "was not compared" in only(story, "the training is right")
+    story.entries.remove(story.find("done"))
+    assert "did not get to its end" in only(story, "the training is right")
+
+
+def test_a_line_that_is_cut_where_no_disk_was_full(story):
+    story.nothing("fill_disk", "node2", amount=0)
+    story.finish()
+    story.add("unread", node="node2", line="{half")
+    assert problems(story.entries) == []
+    story.add("unread", node="node1", line="{half")
+    only(story, "events can be read")

@@ -1,0 +1,67 @@
+"""A disk that is full: the job goes on, and what fails is told as it is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.root
+
+ENDED_MAX_S = 60
+
+FILL = """
+import os, sys
+
+def fill(disk, what):
+    try:
+        for number in range(10**6):
+            with open(f"{disk}/filler{number}", "wb", buffering=0) as file:
+                while what == "space":
+                    file.write(bytes(4096))
+    except OSError:
+        pass
+"""
+
+FAIL = f"""{FILL}
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    if os.environ["RANK"] == "0":
+        fill(*sys.argv[1:])
+        raise ConnectionResetError("the peer is gone")
+    import signal
+    signal.pause()
+if sys.argv[2] == "files":  # else there is no room for a line
+    sys.stdout.write(f"second attempt of {{os.environ['RANK']}}\\n")
+"""
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A file system with little room."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=200", "none", place], check=True)
+    yield place
+    subprocess.run(["umount", "--lazy", place], check=True)
+
+
+@pytest.mark.parametrize("what", ["space", "files"])
+@pytest.mark.parametrize("warm", [[], ["--warm"]], ids=["cold", "warm"])
+def test_a_disk_that_fills_up_ends_nothing_and_hides_nothing(disk, tmp_path, what, warm):
+    script = tmp_path / "script.py"
+    script.write_text(FAIL)
+    command = [*("--nproc-per-node", "2"), *("--max-restarts", "1"), *("--log-dir", disk), "--redirects", "3"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "holdfast", "run", *warm, *command, script, disk, what],
+        capture_output=True,
+        text=True,
+        timeout=ENDED_MAX_S,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "rank 0 failed: ConnectionResetError: the peer is gone" in ended.stderr
+    if what == "files":  # there is no directory for the second attempt, so that its output is the console's
+        assert "no log files for this attempt" in ended.stderr
+        assert sorted(ended.stdout.splitlines()) == ["second attempt of 0", "second attempt of 1"]
+    assert "No space left on device" in ended.stderr
