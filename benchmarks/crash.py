@@ -9,14 +9,15 @@ The limit is the wake-up of a process that polls the pidfd of a child of its own
 from __future__ import annotations
 
 import os
-import select
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.crash_worker import BY_EXIT, BY_SIGNAL
+from benchmarks.limits import PIDFD, pidfd_wake_up_ms
 from benchmarks.measuring import Measurement, Target, in_turns
 from benchmarks.subject import HOLDFAST, POLL_PERIOD_S, TORCH, rank_environments
+from benchmarks.topics import CRASH
 from benchmarks.workplace import Subject, script
 
 if TYPE_CHECKING:
@@ -29,26 +30,30 @@ SETTLE_S = 0.1
 TARGET_MS = 5.0
 
 _GOLDEN = 0.618034
-_PIDFD = "pidfd wake-up"
 
 
 def measure(workplace: Workplace) -> list[Measurement]:
     with Subject(HOLDFAST, "crash", workplace) as holdfast, Subject(TORCH, "crash", workplace) as torch:
         answers = in_turns(
-            6 if workplace.quick else 30,
+            3 if workplace.quick else 30,
             {
                 HOLDFAST: lambda number: _ask(holdfast, number, workplace),
                 TORCH: lambda number: _ask(torch, number, workplace),
-                _PIDFD: lambda _: {"signalled": [_pidfd_wake_up_ms() for _ in range(WORKERS - 1)]},
+                PIDFD: lambda _: {"signalled": [pidfd_wake_up_ms() for _ in range(WORKERS - 1)]},
             },
         )
     signalled = {name: [answer["signalled"] for answer in rounds] for name, rounds in answers.items()}
     returned = {name: [answer["returned"] for answer in answers[name]] for name in (HOLDFAST, TORCH)}
+    returned[PIDFD] = signalled[PIDFD]
     return [
         Measurement(
-            f"crash of 1 of {WORKERS} → SIGTERM at siblings", "ms", signalled, [Target(TARGET_MS, at_most=True)]
+            f"start_processes() of {WORKERS}: crash → SIGTERM at siblings",
+            "ms",
+            signalled,
+            [Target(TARGET_MS, at_most=True)],
+            topic=CRASH,
         ),
-        Measurement(f"crash of 1 of {WORKERS} → wait() returned", "ms", returned),
+        Measurement(f"start_processes() of {WORKERS}: crash → wait() returns", "ms", returned, topic=CRASH),
     ]
 
 
@@ -84,22 +89,3 @@ def subject(system: Any, directory: str, delay_s: float, how: str) -> dict[str, 
 def _time_of(rank: int, directory: str) -> int:
     with open(os.path.join(directory, str(rank))) as file:
         return int(file.read())
-
-
-def _pidfd_wake_up_ms() -> float:
-    clock, childs_clock = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.write(childs_clock, b"%d" % time.monotonic_ns())
-        os._exit(0)
-    pidfd = os.pidfd_open(pid)
-    try:
-        poll = select.poll()
-        poll.register(pidfd, select.POLLIN)
-        poll.poll()
-        woken = time.monotonic_ns()
-        os.waitpid(pid, 0)
-        return (woken - int(os.read(clock, 64))) / 1e6
-    finally:
-        for fd in (pidfd, clock, childs_clock):
-            os.close(fd)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.measuring import Measurement, Rounds, in_turns
 from benchmarks.subject import MODULES
+from benchmarks.topics import FOOTPRINT
 from benchmarks.workplace import BenchmarkError, script
 
 if TYPE_CHECKING:
@@ -28,19 +29,29 @@ _NO_TEE, _TEE_BOTH = 0, 3
 def measure(workplace: Workplace) -> list[Measurement]:
     rounds = 1 if workplace.quick else 3
     plain = in_turns(rounds, {name: _prober(module, _NO_TEE, workplace) for name, module in _MODULES.items()})
-    with_tee = in_turns(rounds, {name: _prober(module, _TEE_BOTH, workplace) for name, module in MODULES.items()})
+    with_tee = (
+        {}
+        if workplace.quick
+        else in_turns(rounds, {name: _prober(module, _TEE_BOTH, workplace) for name, module in _MODULES.items()})
+    )
 
     def samples(answers: dict[str, list[_Footprint]], field: str) -> dict[str, Rounds]:
         return {name: [[getattr(answer, field)] for answer in rounds] for name, rounds in answers.items()}
 
-    parent = f"parent of {WORKERS}"
-    return [
-        Measurement(f"{parent}: resident memory", "MiB", samples(plain, "parent_mib")),
-        Measurement(f"{parent}: … with its helper processes", "MiB", samples(plain, "all_mib")),
-        Measurement(f"{parent}: … and a tee of both streams", "MiB", samples(with_tee, "all_mib")),
-        Measurement(f"{parent}: threads", "", samples(plain, "threads")),
-        Measurement(f"{parent}: … with a tee of both streams", "", samples(with_tee, "threads")),
+    parent = f"start_processes() of {WORKERS}"
+
+    def row(what: str, unit: str, answers: dict[str, list[_Footprint]], field: str) -> Measurement:
+        return Measurement(f"{parent}: {what}", unit, samples(answers, field), topic=FOOTPRINT)
+
+    rows = [
+        row("resident memory", "MiB", plain, "parent_mib"),
+        row("… with helper processes", "MiB", plain, "all_mib"),
+        row("threads", "", plain, "threads"),
     ]
+    if with_tee:
+        rows.insert(2, row("… and a tee of both streams", "MiB", with_tee, "all_mib"))
+        rows.append(row("… with a tee of both streams", "", with_tee, "threads"))
+    return rows
 
 
 class _Footprint(NamedTuple):

@@ -1,14 +1,13 @@
 """The launcher as people start it: `holdfast run` beside `torchrun`, both from the same environment.
 
 A job of two workers that do nothing, until the command has ended; the limit is the least that a Python launcher can do,
-which starts two interpreters and waits for them. The resident memory of a command whose two workers wait; the limit is
-that of the same least launcher. And in a job of four, how long after one worker's crash the others get SIGTERM.
+which starts two interpreters and waits for them. And in a job of four, how long after one worker's crash the others get
+SIGTERM; the limit is the wake-up of a process that polls the pidfd of a child.
 """
 
 from __future__ import annotations
 
 import os
-import select
 import subprocess
 import sys
 import time
@@ -17,21 +16,23 @@ from typing import TYPE_CHECKING
 
 from benchmarks.crash import SETTLE_S, WORKERS, _time_of
 from benchmarks.crash_worker import BY_EXIT, BY_SIGNAL
+from benchmarks.limits import PIDFD, pidfd_wake_up_ms
 from benchmarks.measuring import Measurement, Target, in_turns
 from benchmarks.subject import HOLDFAST, POLL_PERIOD_S, TORCH
+from benchmarks.topics import COLD_START, CRASH
 from benchmarks.workplace import BenchmarkError, script
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from benchmarks.workplace import Workplace
 
 START_TARGET = 1 / 20
-MEMORY_TARGET_MIB = 25.0
 CRASH_TARGET_MS = 5.0
 
-READY_MAX_S = 60
-"""A job that takes longer to start hangs."""
+LEAST = "least launcher"
+"""An interpreter that starts two others and waits for them."""
 
-_LEAST = "least launcher"
 _LEAST_LAUNCHER = (
     "import os, sys\n"
     "pids = [os.posix_spawn(sys.executable, [sys.executable, '-u', *sys.argv[1:]], os.environ) for _ in range(2)]\n"
@@ -45,62 +46,55 @@ def measure(workplace: Workplace) -> list[Measurement]:
     idle = workplace.path("no_op.py")
     with open(idle, "w"):
         pass
-    everybody = (HOLDFAST, TORCH, _LEAST)
-    wall = in_turns(3 if quick else 15, {name: partial(_wall_ms, name, idle) for name in everybody})
-    memory = in_turns(1 if quick else 5, {name: partial(_resident_mib, name, workplace) for name in everybody})
-    crash = in_turns(4 if quick else 20, {name: partial(_crash_ms, name, workplace) for name in (HOLDFAST, TORCH)})
+    everybody = (HOLDFAST, TORCH, LEAST)
+    wall = in_turns(2 if quick else 15, {name: partial(_wall_ms, name, idle) for name in everybody})
+    crashing: dict[str, Callable[[int], list[float]]] = {
+        name: partial(_crash_ms, name, workplace) for name in (HOLDFAST, TORCH)
+    }
+    crashing[PIDFD] = lambda _: [pidfd_wake_up_ms() for _ in range(WORKERS - 1)]
+    crash = in_turns(2 if quick else 15, crashing)
     return [
         Measurement(
-            "job of 2 that do nothing, start to end", "ms", wall, [Target(START_TARGET, at_most=True, against=TORCH)]
+            "job of 2 that do nothing: command → its end",
+            "ms",
+            wall,
+            [Target(START_TARGET, at_most=True, against=TORCH)],
+            topic=COLD_START,
+            is_headline=True,
         ),
-        Measurement("agent of 2: resident memory", "MiB", memory, [Target(MEMORY_TARGET_MIB, at_most=True)]),
         Measurement(
-            f"job of {WORKERS}: crash → SIGTERM at siblings", "ms", crash, [Target(CRASH_TARGET_MS, at_most=True)]
+            f"job of {WORKERS}: crash → SIGTERM at the siblings",
+            "ms",
+            crash,
+            [Target(CRASH_TARGET_MS, at_most=True)],
+            topic=CRASH,
+            is_headline=True,
         ),
     ]
 
 
-def _commands(program: str, *args: str, workers: int = 2) -> dict[str, list[str]]:
+def commands(program: str, *args: str, workers: int = 2) -> dict[str, list[str]]:
     bin_dir = os.path.dirname(sys.executable)
     flags = [f"--nproc-per-node={workers}", program, *args]
     return {
         HOLDFAST: [os.path.join(bin_dir, "holdfast"), "run", *flags],
         TORCH: [os.path.join(bin_dir, "torchrun"), *flags],
-        _LEAST: [sys.executable, "-I", "-S", "-c", _LEAST_LAUNCHER, program, *args],
+        LEAST: [sys.executable, "-I", "-S", "-c", _LEAST_LAUNCHER, program, *args],
     }
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     # Set, so that neither has anything to say about it.
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def _wall_ms(name: str, program: str, _: int) -> list[float]:
     began = time.perf_counter()
-    ran = subprocess.run(_commands(program)[name], env=_environment(), capture_output=True, check=False)
+    ran = subprocess.run(commands(program)[name], env=environment(), capture_output=True, check=False)
     took_ms = (time.perf_counter() - began) * 1000
     if ran.returncode:
         raise BenchmarkError(f"{name} failed; it wrote:\n{ran.stderr.decode(errors='replace')}")
     return [took_ms]
-
-
-def _resident_mib(name: str, workplace: Workplace, _: int) -> list[float]:
-    """Of the command's own process, once its workers run."""
-    directory = workplace.fresh("memory")
-    fifo, program = os.path.join(directory, "ready"), os.path.join(directory, "wait.py")
-    os.mkfifo(fifo)
-    with open(program, "w") as file:
-        file.write(f"import os, time\nopen({fifo!r}, 'w').write('x')\ntime.sleep(2)\n")
-    ready = os.open(fifo, os.O_RDWR)  # for writing too: a reader that leaves would hold the second worker up
-    with subprocess.Popen(_commands(program)[name], env=_environment(), stderr=subprocess.DEVNULL) as command:
-        is_there = select.select([ready], [], [], READY_MAX_S)[0]
-        time.sleep(0.5)  # what it writes about the start of its workers is part of what it takes
-        with open(f"/proc/{command.pid}/status") as status:
-            resident_kib = next((int(line.split()[1]) for line in status if line.startswith("VmRSS")), 0)
-    os.close(ready)
-    if not is_there or command.returncode:
-        raise BenchmarkError(f"{name} failed with exit code {command.returncode}")
-    return [resident_kib / 1024]
 
 
 def _crash_ms(name: str, workplace: Workplace, number: int) -> list[float]:
@@ -109,8 +103,8 @@ def _crash_ms(name: str, workplace: Workplace, number: int) -> list[float]:
     # A poller's answer depends on where in its period the crash falls; this spreads crashes evenly over it.
     delay_s = SETTLE_S + POLL_PERIOD_S * (number * _GOLDEN % 1)
     args = ("${local_rank}", str(WORKERS), directory, str(delay_s), (BY_EXIT, BY_SIGNAL)[number % 2])
-    command = _commands(script("crash_worker.py"), *args, workers=WORKERS)[name]
-    ran = subprocess.run(command, env=_environment(), capture_output=True, check=False)
+    command = commands(script("crash_worker.py"), *args, workers=WORKERS)[name]
+    ran = subprocess.run(command, env=environment(), capture_output=True, check=False)
     if ran.returncode != 1:
         raise BenchmarkError(f"{name} ended with {ran.returncode} and not 1; it wrote:\n{ran.stderr.decode()}")
     crashed, *signalled = (_time_of(rank, directory) for rank in range(WORKERS))

@@ -1,7 +1,8 @@
 """How long N agents take to meet: from the start of the first to the last one that has its rank.
 
 torch's agents are handlers of its c10d backend, threads in four processes: of one, two, four and eight, none was
-clearly faster. holdfast's are in two. The store is in a process of its own for both.
+clearly faster. holdfast's are in two. The store is in a process of its own for both. The limit is as many connections
+over loopback, each answered when all have said a word.
 
 All of it is on one node of a network of namespaces, which reaches no name server: torch looks up who connects, and
 a server that does not answer would cost it five seconds each time.
@@ -19,9 +20,11 @@ from itertools import count as numbers
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Self
 
+from benchmarks.limits import CONNECTIONS, connections_meet_s
 from benchmarks.measuring import Measurement, Target, in_turns
 from benchmarks.network_nodes import load
 from benchmarks.subject import HOLDFAST, TORCH
+from benchmarks.topics import RENDEZVOUS
 from benchmarks.workplace import BenchmarkError
 
 if TYPE_CHECKING:
@@ -29,38 +32,62 @@ if TYPE_CHECKING:
 
     from benchmarks.workplace import Workplace
 
-BESIDE_TORCH = (16, 64, 128)
-ALONE_TARGETS_S = {512: 1.0, 1_000: 2.5}
-"""Where torch does not finish in any useful time."""
+SIZES = (16, 64, 256, 1_000)
+QUICK_SIZES = (16, 1_000)
+TARGETS_S = {1_000: 2.5}
+
+FEW_ROUNDS_FROM = 256
+"""Where a meeting of torch's agents takes too long for more than one round; quick runs are without it there."""
+
+NEVER_S = 60.0
+"""A meeting that has not happened by then is not waited for."""
 
 TORCH_PROCESSES = 4
 HOLDFAST_PROCESSES = 2
-MEETING_MAX_S = 120.0
-"""A meeting that takes longer hangs."""
+START_MAX_S = 120.0
+"""Processes that are not ready by then hang."""
 
 _run_ids = numbers()
 
 
 def measure(workplace: Workplace) -> list[Measurement]:
-    rounds = 1 if workplace.quick else 5
+    rounds = 1 if workplace.quick else 3
     network, _ = load()
     measurements = []
     with network.Network(1) as net:
         (node,) = net.nodes
-        for count in BESIDE_TORCH:
+        for count in QUICK_SIZES if workplace.quick else SIZES:
+            is_slow = count >= FEW_ROUNDS_FROM
             contestants: dict[str, Callable[[int], list[float]]] = {
                 HOLDFAST: partial(_sample, meet_holdfast, count, node),
                 TORCH: partial(_sample, meet_torch, count, node),
+                CONNECTIONS: partial(_bare, count),
             }
-            measurements.append(Measurement(f"{count} agents meet", "s", in_turns(rounds, contestants)))
-        for count, bound_s in ALONE_TARGETS_S.items():
-            alone = in_turns(rounds, {HOLDFAST: partial(_sample, meet_holdfast, count, node)})
-            measurements.append(Measurement(f"{count} agents meet", "s", alone, [Target(bound_s, at_most=True)]))
+            torchs = {TORCH: contestants.pop(TORCH)} if is_slow else {}
+            samples = in_turns(rounds, contestants)
+            if not workplace.quick:
+                samples |= in_turns(1, torchs)
+            measurements.append(
+                Measurement(
+                    f"{count} agents meet",
+                    "s",
+                    samples,
+                    [Target(TARGETS_S[count], at_most=True)] if count in TARGETS_S else [],
+                    topic=RENDEZVOUS,
+                    ceiling=NEVER_S,
+                    nodes=count,
+                    is_headline=count in (SIZES[0], SIZES[-1]),
+                )
+            )
     return measurements
 
 
 def _sample(meet: Callable[[int, Any], float], count: int, node: Any, _: int) -> list[float]:
     return [meet(count, node)]
+
+
+def _bare(count: int, _: int) -> list[float]:
+    return [connections_meet_s(count)]
 
 
 def meet_holdfast(count: int, node: Any) -> float:
@@ -72,7 +99,7 @@ def meet_torch(count: int, node: Any) -> float:
 
 
 def _meet(program: str, count: int, node: Any, processes: int) -> float:
-    """Seconds from the first start of any of `count` agents to the last one that has its rank."""
+    """Seconds from the first start of any of `count` agents to the last one that has its rank, at most NEVER_S."""
     run_id = f"meeting{next(_run_ids)}"
     with ExitStack() as stack:
         server = stack.enter_context(_Process(node, program, "server"))
@@ -87,7 +114,11 @@ def _meet(program: str, count: int, node: Any, processes: int) -> float:
         began_ns = time.monotonic_ns()
         for each in agents:
             each.go()
-        return (max(int(each.answer()) for each in agents) - began_ns) / 1e9
+        try:
+            ended_ns = [int(each.answer(NEVER_S - (time.monotonic_ns() - began_ns) / 1e9)) for each in agents]
+        except TimeoutError:
+            return NEVER_S
+        return (max(ended_ns) - began_ns) / 1e9
 
 
 class _Process:
@@ -106,11 +137,12 @@ class _Process:
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
 
-    def answer(self) -> str:
-        """Its next line."""
+    def answer(self, timeout_s: float = START_MAX_S) -> str:
+        """Its next line. Raises TimeoutError if there is none in time."""
         assert self._process.stdout is not None
-        is_there = select.select([self._process.stdout], [], [], MEETING_MAX_S)[0]
-        line = self._process.stdout.readline().strip() if is_there else ""
+        if not select.select([self._process.stdout], [], [], max(timeout_s, 0.0))[0]:
+            raise TimeoutError
+        line = self._process.stdout.readline().strip()
         if not line:
             self._messages.seek(0)
             messages = self._messages.read().decode(errors="replace").strip()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.measuring import Measurement, in_turns
 from benchmarks.subject import HOLDFAST, POLL_PERIOD_S, TORCH, rank_environments
+from benchmarks.topics import COLD_START
 from benchmarks.workplace import Subject
 
 if TYPE_CHECKING:
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
     from benchmarks.workplace import Workplace
 
 SETS: dict[str, tuple[int, list[str]]] = {
-    "2 workers, true": (2, ["true"]),
-    "8 workers, true": (8, ["true"]),
-    "2 workers, python -c pass": (2, [sys.executable, "-c", "pass"]),
+    "2 x true": (2, ["true"]),
+    "8 x true": (8, ["true"]),
+    "2 x python": (2, [sys.executable, "-c", "pass"]),
 }
 
 
 def measure(workplace: Workplace) -> list[Measurement]:
-    rounds = 4 if workplace.quick else 20
+    rounds = 2 if workplace.quick else 20
     with Subject(HOLDFAST, "start", workplace) as holdfast, Subject(TORCH, "start", workplace) as torch:
 
         def contestants(nprocs: int, command: list[str]) -> dict[str, Callable[[int], list[float]]]:
@@ -39,7 +40,12 @@ def measure(workplace: Workplace) -> list[Measurement]:
             }
 
         return [
-            Measurement(f"start → wait() returned: {title}", "ms", in_turns(rounds, contestants(nprocs, command)))
+            Measurement(
+                f"start_processes() of {title} → wait() returns",
+                "ms",
+                in_turns(rounds, contestants(nprocs, command)),
+                topic=COLD_START,
+            )
             for title, (nprocs, command) in SETS.items()
         ]
 

@@ -4,22 +4,28 @@ One process, spawned. In all: from the call of `start_processes` to the value in
 imports torch on the way, whatever the function is. The return alone: from the function's last line on. That is also
 measured with a torch that is asked to poll every millisecond, where the transport is compared and not the poll.
 
-The limit is to pickle the value into memory and out of it.
+The limit is to pickle the value into memory and out of it; for the whole, a bare interpreter that makes it and pickles
+it into a pipe.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
+import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.measuring import Measurement, Rounds, Target, in_turns
 from benchmarks.subject import HOLDFAST, POLL_PERIOD_S, TORCH, rank_environments
+from benchmarks.topics import VALUES
 from benchmarks.value_worker import produce, value
 from benchmarks.workplace import Subject
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from benchmarks.workplace import Workplace
 
 VALUE_BYTES = 100_000_000
@@ -27,34 +33,37 @@ SHORT_PERIOD_S = 0.001
 
 _EAGER_TORCH = "eager torch"
 _PICKLE = "pickle in memory"
+_PIPE = "pickle from a pipe"
 _NO_SLOWER = Target(1.0, at_most=True, against=TORCH)
 
 
 def measure(workplace: Workplace) -> list[Measurement]:
     with Subject(HOLDFAST, "value", workplace) as holdfast, Subject(TORCH, "value", workplace) as torch:
-        answers = in_turns(
-            2 if workplace.quick else 5,
-            {
-                HOLDFAST: lambda _: holdfast.ask(workplace.fresh("value"), POLL_PERIOD_S),
-                TORCH: lambda _: torch.ask(workplace.fresh("value"), POLL_PERIOD_S),
-                _EAGER_TORCH: lambda _: torch.ask(workplace.fresh("value"), SHORT_PERIOD_S),
-                _PICKLE: lambda _: {"return": _pickled_ms()},
-            },
-        )
+        everybody: dict[str, Callable[[int], dict[str, float]]] = {
+            HOLDFAST: lambda _: holdfast.ask(workplace.fresh("value"), POLL_PERIOD_S),
+            TORCH: lambda _: torch.ask(workplace.fresh("value"), POLL_PERIOD_S),
+            _PICKLE: lambda _: {"return": _pickled_ms()},
+            _PIPE: lambda _: {"total": _piped_ms()},
+        }
+        if not workplace.quick:
+            everybody[_EAGER_TORCH] = lambda _: torch.ask(workplace.fresh("value"), SHORT_PERIOD_S)
+        answers = in_turns(1 if workplace.quick else 5, everybody)
 
     def samples(what: str, torch: str, *others: str) -> dict[str, Rounds]:
         columns = {HOLDFAST: HOLDFAST, TORCH: torch, **{name: name for name in others}}
         return {column: [[answer[what]] for answer in answers[name]] for column, name in columns.items()}
 
     size = f"{VALUE_BYTES // 10**6} MB value"
-    in_all = samples("total", TORCH)
+    in_all = samples("total", TORCH, _PIPE)
     alone = samples("return", TORCH, _PICKLE)
-    alone_eager = samples("return", _EAGER_TORCH, _PICKLE)
-    return [
-        Measurement(f"{size}: start → in hand", "ms", in_all, [_NO_SLOWER]),
-        Measurement(f"{size}: function's end → in hand", "ms", alone, [_NO_SLOWER]),
-        Measurement(f"{size}: … with torch polling every ms", "ms", alone_eager, [_NO_SLOWER]),
+    rows = [
+        Measurement(f"{size}: start → in hand", "ms", in_all, [_NO_SLOWER], topic=VALUES, is_headline=True),
+        Measurement(f"{size}: function's end → in hand", "ms", alone, [_NO_SLOWER], topic=VALUES),
     ]
+    if _EAGER_TORCH in answers:
+        eager = samples("return", _EAGER_TORCH, _PICKLE)
+        rows.append(Measurement(f"{size}: … torch polling every ms", "ms", eager, [_NO_SLOWER], topic=VALUES))
+    return rows
 
 
 def subject(system: Any, directory: str, period_s: float) -> dict[str, float]:
@@ -76,3 +85,17 @@ def _pickled_ms() -> float:
     began = time.monotonic_ns()
     pickle.loads(pickle.dumps(made, protocol=pickle.HIGHEST_PROTOCOL))
     return (time.monotonic_ns() - began) / 1e6
+
+
+def _piped_ms() -> float:
+    program = (
+        "import pickle, sys\n"
+        f"pickle.dump(b'holdfast' * ({VALUE_BYTES} // 8), sys.stdout.buffer, protocol={pickle.HIGHEST_PROTOCOL})"
+    )
+    began = time.monotonic_ns()
+    with subprocess.Popen([sys.executable, "-I", "-S", "-c", program], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        made = pickle.load(child.stdout)
+    took_ms = (time.monotonic_ns() - began) / 1e6
+    assert len(made) == VALUE_BYTES
+    return took_ms

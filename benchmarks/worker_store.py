@@ -17,9 +17,11 @@ from functools import partial
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Self
 
+from benchmarks.limits import CONNECTIONS, ECHO, connections_meet_s, echo_rate
 from benchmarks.measuring import Measurement, Target, in_turns
 from benchmarks.network_nodes import load
 from benchmarks.subject import HOLDFAST, TORCH
+from benchmarks.topics import WORKER_STORE
 from benchmarks.workplace import BenchmarkError
 
 if TYPE_CHECKING:
@@ -31,8 +33,9 @@ OPERATIONS = {
     "get": "get",
     "add": "add",
     "check": "check",
-    "wait": "wait for a key that is there",
+    "wait": "wait (key is there)",
 }
+QUICK_OPERATIONS = ("get", "add")
 CLIENTS = (1, 8)
 RANKS = 32
 
@@ -56,23 +59,34 @@ def measure(workplace: Workplace) -> list[Measurement]:
             return {system: partial(_sample, server, clients, task) for system, server in servers.items()}
 
         def rates(operation: str, count: int) -> Measurement:
-            task = {"task": "rate", "operation": operation, "clients": count, "for_s": 0.2 if quick else 0.5}
-            who = f"{count} client{'s' * (count > 1)}"
+            for_s = 0.2 if quick else 0.5
+            task = {"task": "rate", "operation": operation, "clients": count, "for_s": for_s}
+            everybody = {**contestants(task), ECHO: lambda _: [echo_rate(count, for_s)]}
             return Measurement(
-                f"store, {who}: {OPERATIONS[operation]}",
-                "/s",
-                in_turns(3 if quick else 9, contestants(task)),
+                f"{count} client{'s' * (count > 1)}: {OPERATIONS[operation]}",
+                "ops/s",
+                in_turns(1 if quick else 5, everybody),
                 [Target(RATE_TARGET, at_most=False, against=TORCH)],
+                topic=WORKER_STORE,
+                is_headline=operation == "get" and count > 1,
             )
 
         for count in CLIENTS:
-            measurements += [rates(operation, count) for operation in OPERATIONS]
+            measurements += [rates(operation, count) for operation in (QUICK_OPERATIONS if quick else OPERATIONS)]
         measurements.append(
             Measurement(
                 f"{RANKS} ranks: init_process_group (gloo)",
                 "s",
-                in_turns(2 if quick else 7, contestants({"task": "init", "ranks": RANKS})),
+                in_turns(
+                    1 if quick else 7,
+                    {
+                        **contestants({"task": "init", "ranks": RANKS}),
+                        CONNECTIONS: lambda _: [connections_meet_s(RANKS)],
+                    },
+                ),
                 [Target(INIT_TARGET, at_most=True, against=TORCH)],
+                topic=WORKER_STORE,
+                is_headline=True,
             )
         )
     return measurements
