@@ -95,3 +95,9 @@ def test_output_that_differs_otherwise_does_not(shown, printed):
 
 def test_lines_in_another_order_are_not_the_same():
     assert missing_line(["one", "two"], "two\none") == "two"
+
+
+def test_lines_of_several_workers_may_run_together():
+    shown = ["worker ... of 2", "worker ... of 2"]
+    assert missing_line(shown, "worker 1 of 2worker 0 of 2\n\n") is None
+    assert missing_line(shown, "worker 1 of 2\n") == shown[1]

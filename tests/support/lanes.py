@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import itertools
 import json
 import os
 import subprocess
@@ -31,7 +32,6 @@ class Lane:
 
     def __init__(self, claims):
         self._claims = claims
-        self._is_mine = {}
         self._durations = collections.Counter()
         self._outcomes = collections.Counter()
         self._collected = 0
@@ -41,12 +41,23 @@ class Lane:
         self._collected = len(items)
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item):
-        """True, which is to say that all is done, for a test that is another lane's."""
-        file = item.location[0]
-        if file not in self._is_mine:
-            self._is_mine[file] = _claimed(os.path.join(self._claims, file.replace(os.sep, "+")))
-        return None if self._is_mine[file] else True
+    def pytest_runtestloop(self, session):
+        """As pytest's own, with the tests that are ours."""
+        if session.testsfailed or session.config.option.collectonly:
+            return None  # it knows what to say of tests that cannot be collected
+        # A file is claimed one test early: the end of a test depends on which one is next.
+        for item, following in itertools.pairwise(itertools.chain(self._ours(session.items), [None])):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if session.shouldfail:
+                raise session.Failed(session.shouldfail)
+            if session.shouldstop:
+                raise session.Interrupted(session.shouldstop)
+        return True
+
+    def _ours(self, items):
+        for file, tests in itertools.groupby(items, key=lambda item: item.location[0]):
+            if _claimed(os.path.join(self._claims, file.replace(os.sep, "+"))):
+                yield from tests
 
     def pytest_runtest_logreport(self, report):
         self._durations[report.location[0]] += report.duration

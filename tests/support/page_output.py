@@ -1,8 +1,8 @@
 """Whether a command printed what the page shows.
 
-The lines of the page have to be among those that were printed, in their order, with others between them. A number
-stands for any number, a time for any time, a path for any that ends alike, the name of a machine for any machine's,
-and `...` for anything.
+The lines of the page have to be among what was printed, in their order, with others between them. A number stands for
+any number, a time for any time, a path for any that ends alike, the name of a machine for any machine's, and `...` for
+anything. Lines that several workers print at once may run together, since the end of a line is a write of its own.
 """
 
 from __future__ import annotations
@@ -18,29 +18,34 @@ _PIECES = re.compile(rf"(?P<any>\.\.\.)|(?P<path>{_PATH})|(?P<host>{_HOST})|(?P<
 
 def missing_line(shown: list[str], printed: str) -> str | None:
     """The first line of the page that was not printed where it should be."""
-    lines = iter(re.sub(r"\x1b\[[0-9;]*m", "", printed).splitlines())
+    text = re.sub(r"\x1b\[[0-9;]*m", "", printed)
+    end = 0
     for line in shown:
         if line.strip() in ("", "..."):
             continue
         pattern = pattern_of(line)
-        if not any(pattern.fullmatch(each.rstrip()) for each in lines):
+        whole = rf"{pattern}(?=[ \t]*$|{pattern})"
+        found = re.compile(whole, re.MULTILINE).match(text, end) if end else None
+        found = found or re.compile(rf"^[ \t]*{whole}", re.MULTILINE).search(text, end)
+        if found is None:
             return line
+        end = found.end()
     return None
 
 
-def pattern_of(line: str) -> re.Pattern[str]:
+def pattern_of(line: str) -> str:
     parts, end = [], 0
     line = line.strip()
     for piece in _PIECES.finditer(line):
         parts.append(re.escape(line[end : piece.start()]))
         parts.append(_looser(piece))
         end = piece.end()
-    return re.compile(r"\s*" + "".join(parts) + re.escape(line[end:]))
+    return "".join(parts) + re.escape(line[end:])
 
 
 def _looser(piece: re.Match[str]) -> str:
     if piece["any"]:
-        return ".*"
+        return ".*?"
     if piece["path"]:
         last = os.path.basename(piece["path"])
         ending = re.sub(r"\d+", r"\\d+", re.escape(last))
