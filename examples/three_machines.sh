@@ -20,9 +20,16 @@ if [ "${1:-}" != inside ]; then
   }
   exec unshare "${as_root[@]}" --net --mount --pid --fork --kill-child --mount-proc bash "$0" inside
 fi
+declare -A agent
+clean_up() {
+  trap '' INT TERM
+  kill "${agent[@]}" 2>/dev/null || true
+  wait  # whoever still writes there would be in the way
+  rm -rf "$work"
+}
 trap 'exit 130' INT TERM
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+trap clean_up EXIT
 mount -t tmpfs none /run
 
 say() { printf '\n--- %s\n' "$*"; }
@@ -43,7 +50,6 @@ done
 HOLDFAST_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 XDG_STATE_HOME=$work/state
 export HOLDFAST_TOKEN XDG_STATE_HOME
-declare -A agent
 start() {
   ip netns exec "machine$1" unshare --uts sh -c 'hostname "$0" && exec "$@"' "machine$1" \
     "$holdfast" run --nnodes 2:3 --nproc-per-node 2 --rdzv-backend c10d --rdzv-endpoint 10.0.0.1:29400 --rdzv-id demo \
