@@ -48,6 +48,8 @@ class Stage(NamedTuple):
     before: int
     after: int
     is_slow: bool = False
+    mute: frozenset[str] = frozenset()
+    """The nodes whose disk was full, so that what they told may not have been kept."""
 
     @property
     def text(self) -> str:
@@ -64,11 +66,13 @@ class Expected:
         lost, left, joined: the nodes that were.
         away: those that were to be away for a moment only, and were for longer.
         is_slow: whether the machine was, so that any node may have been away.
+        mute: the nodes that may have told more than was kept.
     """
 
     def __init__(self, stage: Stage, lease_s: float) -> None:
         faults = stage.faults
         self.is_slow = stage.is_slow
+        self.mute = stage.mute
         self.killed = {fault["pid"]: fault for fault in faults if fault["kind"] == KILL_WORKER and fault["hit"]}
         self.away = {
             fault["node"]
@@ -113,16 +117,16 @@ class Expected:
 
     def _is_of_a_worker(self, reason: str, others: Sequence[Told]) -> bool:
         """A worker that was killed, or one that lost its peer. The latter is told before anybody can know better; it
-        must not be the verdict.
+        must not be the verdict. How a worker of a mute node failed is not known, so there it is left to that law alone.
         """
         match = _FAILED.match(reason)
         if match is None:
             return False
         rank, host = int(match[1]), match[2]
         told = [failure for other in others if other.node == host for failure in other.failures]
-        return any((fault["rank"], fault["node"]) == (rank, host) for fault in self.killed.values()) or any(
-            failure["rank"] == rank and failure["kind"] == "communication" for failure in told
-        )
+        is_killed = any((fault["rank"], fault["node"]) == (rank, host) for fault in self.killed.values())
+        is_victim = any(failure["rank"] == rank and failure["kind"] == "communication" for failure in told)
+        return is_killed or is_victim or host in self.mute
 
     def _is_of_nodes(self, reason: str) -> bool:
         """Nodes that were lost, that came, that went: these, and no others."""

@@ -296,20 +296,29 @@ def _stages(entries: Sequence[Entry], lease_s: float) -> Iterator[Stage]:
     """From one time at which the world ran to the next. The last one has no end but the training's."""
     faults: list[Entry] = []
     returning: set[str] = set()
+    full: set[str] = set()
+    mute: set[str] = set()
     slow = [(entry["began_s"], entry["began_s"] + entry["took_s"]) for entry in entries if entry["event"] == "slow"]
     began_s = 0.0
     for entry in entries:
         if entry["event"] == "fault":
             faults.append(entry)
-        elif entry["event"] == "undo" and KINDS[entry["kind"]].after is After.RETURNS:
-            returning.add(entry["node"])
+            if entry["kind"] == FILL_DISK:
+                full.add(entry["node"])
+                mute.add(entry["node"])
+        elif entry["event"] == "undo":
+            if entry["kind"] == FILL_DISK:
+                full.discard(entry["node"])
+            if KINDS[entry["kind"]].after is After.RETURNS:
+                returning.add(entry["node"])
         elif entry["event"] == "settled":
             if entry["before"]:
                 # What was slow just before may be felt when a lease ends.
                 is_slow = any(since <= entry["at_s"] and until >= began_s - lease_s for since, until in slow)
                 generations = (entry["before"], entry["generation"])
-                yield Stage(entry["stage"], tuple(faults), frozenset(returning), *generations, is_slow)
-            faults, returning, began_s = [], set(), entry["at_s"]
+                away = frozenset(returning)
+                yield Stage(entry["stage"], tuple(faults), away, *generations, is_slow, frozenset(mute))
+            faults, returning, mute, began_s = [], set(), set(full), entry["at_s"]
 
 
 def _endings(transcript: Transcript, stage: Stage) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from signpost import tell
 from holdfast.agent import WorkerSpec, WorkerState
 from holdfast.errors import InputError
 from holdfast.processes import SignalException, Std
+from holdfast.processes.kept import KeptProcesses
 
 ENVIRONMENT = [
     "LOCAL_RANK",
@@ -82,6 +84,24 @@ def test_failure_by_global_rank_and_the_others_are_terminated(python_agent, post
     assert result.return_values == {}
     assert agent.get_worker_group().state is WorkerState.FAILED
     assert sorted(states(agent, "WORKER")) == ["FAILED", "TERMINATED"]
+
+
+@pytest.mark.timeout(60)
+def test_a_failure_that_is_known_with_the_start_is_not_slept_through(python_agent, monkeypatch):
+    wait_until = KeptProcesses.wait_until
+
+    def wait_for_the_exit_too(kept, *args):
+        poll = select.poll()
+        poll.register(kept, select.POLLIN)
+        while not kept.exits:
+            poll.poll()
+            kept.update()
+        wait_until(kept, *args)
+
+    monkeypatch.setattr(KeptProcesses, "wait_until", wait_for_the_exit_too)
+    agent = python_agent("import os, signal\nos._exit(3) if os.environ['RANK'] == '0' else signal.pause()")
+    result = agent.run()
+    assert {rank: failure.exitcode for rank, failure in result.failures.items()} == {0: 3}
 
 
 def test_restarts_until_it_works(python_agent):

@@ -237,6 +237,16 @@ def test_a_loss_that_is_told_as_a_failure_of_their_own(story):
     only(story, "ends are told rightly")
 
 
+def test_how_a_worker_failed_is_not_known_where_the_disk_was_full(story):
+    story.nothing("fill_disk", "node1", amount=0)
+    story.kill_agent("node3", reason="rank 0 on node1 failed: nobody knows how")
+    story.finish()
+    assert problems(story.entries) == []
+    freed = {"event": "undo", "at_s": 0.0, "step": 0, "kind": "fill_disk", "node": "node1"}
+    story.entries.insert(story.entries.index(story.find("settled", 1)), freed)
+    only(story, "ends are told rightly")
+
+
 def test_victims_of_a_loss_may_tell_that_they_lost_a_peer(story):
     victim = story.failure("node1", "communication", 1)
     story.fault("kill_agent", "node3")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -26,9 +27,12 @@ def fill(disk, what):
 
 FAIL = f"""{FILL}
 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    *where, both_run = sys.argv[1:]
     if os.environ["RANK"] == "0":
-        fill(*sys.argv[1:])
+        open(both_run).close()
+        fill(*where)
         raise ConnectionResetError("the peer is gone")
+    open(both_run, "w").close()
     import signal
     signal.pause()
 if sys.argv[2] == "files":  # else there is no room for a line
@@ -51,9 +55,11 @@ def disk(tmp_path):
 def test_a_disk_that_fills_up_ends_nothing_and_hides_nothing(disk, tmp_path, what, warm):
     script = tmp_path / "script.py"
     script.write_text(FAIL)
+    both_run = tmp_path / "both-run"
+    os.mkfifo(both_run)
     command = [*("--nproc-per-node", "2"), *("--max-restarts", "1"), *("--log-dir", disk), "--redirects", "3"]
     ended = subprocess.run(
-        [sys.executable, "-m", "holdfast", "run", *warm, *command, script, disk, what],
+        [sys.executable, "-m", "holdfast", "run", *warm, *command, script, disk, what, both_run],
         capture_output=True,
         text=True,
         timeout=ENDED_MAX_S,

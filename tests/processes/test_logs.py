@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import stat
 import subprocess
 import sys
@@ -281,6 +282,19 @@ def test_an_attempt_that_finds_no_place_for_its_files_does_without_them(tmp_path
     os.unlink(run_dir)
     os.rename(f"{run_dir}.away", run_dir)
     assert specs.reify(envs()).stdouts[0] == first.stdouts[0].replace("attempt_0", "attempt_0.1")
+
+
+def test_an_attempt_with_room_for_directories_but_not_for_files_does_without_them(tmp_path):
+    specs = DefaultLogsSpecs(str(tmp_path / "logs"), Std.ALL)
+    specs.reify(envs())
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))  # a file cannot be opened, a directory can be made
+    try:
+        dest = specs.reify(envs())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert dest.stdouts == {0: "", 1: ""}
+    assert sorted(os.listdir(f"{specs.run_dir}/attempt_0.1")) == ["0", "1"]
 
 
 def test_specs_are_equal_when_they_ask_for_the_same(tmp_path):

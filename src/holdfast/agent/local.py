@@ -208,7 +208,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         assert self._pcontext is not None
         poll = select.poll()
         poll.register(self._pcontext, select.POLLIN)
-        waits_s: list[float] = []
+        waits_s = [0.0] if self._pcontext.has_news else []
         if self._watchdog is not None:
             poll.register(self._watchdog, select.POLLIN)
             deadline = self._watchdog.next_deadline()

@@ -207,8 +207,15 @@ class PContext:
         """The process identifiers by local rank."""
         return {} if self._kept is None else dict(sorted(self._kept.pids.items()))
 
+    @property
+    def has_news(self) -> bool:
+        """Whether `wait` has something to say that the descriptor does not tell any more: a process that failed at once
+        is known of when the start is.
+        """
+        return self._kept is not None and self._result is None and self._is_over() and not self._is_stopping()
+
     def fileno(self) -> int:
-        """A descriptor that is readable when `wait` may have something new to say."""
+        """A descriptor that is readable when `wait` may have something new to say. At first, ask `has_news`, too."""
         if self._kept is None or self._result is not None:
             raise ValueError(f"{self.name} is not running")
         return self._kept.fileno()

@@ -166,12 +166,18 @@ class DefaultLogsSpecs(LogsSpecs):
             return self._nowhere(envs)
         try:
             attempt_dir = self._make_attempt(envs)
+            dest = self._dest(attempt_dir, envs)
+            if self._has_begun:
+                _check_room({*dest.stdouts.values(), *dest.stderrs.values()})
         except OSError as error:
             if not self._has_begun:
                 raise _cannot_make(error) from error
             log.warning("no log files for this attempt: cannot make %r: %s", error.filename, error.strerror)
             return self._nowhere(envs)
         self._has_begun = True
+        return dest
+
+    def _dest(self, attempt_dir: str, envs: dict[int, dict[str, str]]) -> LogsDest:
         redirects, tees = self._streams(envs)
         dest = LogsDest(
             filtered_stdout=os.path.join(attempt_dir, "filtered_stdout.log"),
@@ -281,6 +287,14 @@ def _make_temporary() -> str:
         except OSError:
             continue
     return _make_random(os.path.join(last, "torchelastic_"))
+
+
+def _check_room(paths: Iterable[str]) -> None:
+    """Whether files can be made there: who is to open them can do nothing about it."""
+    for path in paths:
+        if path and path != os.devnull:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            os.unlink(path)
 
 
 def _make_random(start: str) -> str:
