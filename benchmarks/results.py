@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.measuring import Measurement, Target
@@ -65,6 +66,13 @@ def read(path: str) -> Results:
 
 
 def _row(measurement: Measurement) -> dict[str, Any]:
+    """With what follows from the samples as they are kept, so that whoever reads them finds the same."""
+    rounds = {
+        name: [[_rounded(sample) for sample in samples] for samples in rounds]
+        for name, rounds in measurement.samples.items()
+    }
+    kept = copy(measurement)
+    kept.samples = rounds
     return {
         "topic": measurement.topic.title,
         "what": measurement.what,
@@ -74,12 +82,9 @@ def _row(measurement: Measurement) -> dict[str, Any]:
         "nodes": measurement.nodes,
         "targets": [
             verdict.target._asdict() | {"value": _rounded(verdict.value), "is_met": verdict.is_met}
-            for verdict in measurement.verdicts()
+            for verdict in kept.verdicts()
         ],
-        "rounds": {
-            name: [[_rounded(sample) for sample in samples] for samples in rounds]
-            for name, rounds in measurement.samples.items()
-        },
+        "rounds": rounds,
     }
 
 
