@@ -35,11 +35,7 @@ def test_the_blocks_that_cannot_be_run_here_are_known():
 
 NOT_RUN = {
     ("README.md", "the tests do not run themselves"),
-    ("docs/etcd.md", "it installs from an index"),
-    ("docs/etcd.md", "it takes three machines, and a data directory of the system's"),
-    ("docs/etcd.md", "the cluster of this page has no certificates"),
     ("docs/moving-from-torchrun.md", "it needs Slurm"),
-    ("docs/tutorial.md", "it makes a virtual environment in the clone, which the reader of this page has already"),
 }
 """All of them: a page that has another one is not tested as it should be."""
 

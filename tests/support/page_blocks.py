@@ -5,17 +5,18 @@ A line such as `<!-- run: nodes=2, exit=1 -->` directly above a block says what 
 | word | means |
 |---|---|
 | `nodes=N` | `holdfast run` is started on each of N machines, called node0, node1 and so on |
-| `etcd=N` | there is an etcd cluster, on machines called etcd0, etcd1 and so on |
+| `on=NAME NAME..` | all of it is typed on each of these machines, which may also be called etcd0, etcd1 and so on |
 | `exit=N` | the last command ends with this code; 0 unless given |
 | `train=NAME` | `train.py` is what tests/support/page_programs/NAME.py is |
 | `after-job` | a job was run before, and failed |
 | `running-job` | a job runs meanwhile, with the run id job7 |
+| `waiting=NODE` | an agent waits on this machine for others, at port 29400 and with another token |
 | `background` | the last command goes on while the next blocks are run |
+| `instead` | what went on in the background is ended first |
 | `waits-for=FILE` | the block is run once there is this file |
 | `eventually` | the last command is run again and again until it shows what the page does |
 | `notebook` | the Python of the block is typed into a running interpreter |
 | `part-of=FILE` | the Python is a part of this file, in which each of its lines is found |
-| `by=TEST` | it takes long, and this test runs the same |
 | `prints=TEXT` | the rest is what the Python prints |
 | `no, REASON` | it cannot be run here |
 
@@ -35,8 +36,8 @@ RUN = ("console", "python", "bash", "sh", "shell")
 
 WORDS = frozenset(
     (
-        *("nodes", "etcd", "exit", "train", "after-job", "running-job", "background", "waits-for", "eventually"),
-        *("notebook", "part-of", "by", "prints", "no"),
+        *("nodes", "on", "exit", "train", "after-job", "running-job", "waiting", "background", "instead"),
+        *("waits-for", "eventually", "notebook", "part-of", "prints", "no"),
     )
 )
 
@@ -59,6 +60,13 @@ class Block(NamedTuple):
     @property
     def is_run(self) -> bool:
         return "no" not in self.needs
+
+    @property
+    def machines(self) -> list[str]:
+        """The names of those that the block is run on; none for the reader's own."""
+        if "on" in self.needs:
+            return self.needs["on"].split()
+        return [f"node{number}" for number in range(int(self.needs.get("nodes", "0")))]
 
     @property
     def file_name(self) -> str:

@@ -24,7 +24,7 @@ from page_output import missing_line
 ROOT = Path(__file__).parent.parent.parent
 PROGRAMS = Path(__file__).parent / "page_programs"
 
-COMMAND_MAX_S = 120.0
+COMMAND_MAX_S = 240.0
 """How long one command may take."""
 
 _MADE_UP = re.compile(r"(?<![\w.])/(tmp|shared|srv|logs|home/me)/")
@@ -67,12 +67,13 @@ class Session:
         self._directory = directory
         self._environment = reader_environment(directory)
         self._stack = contextlib.ExitStack()
-        self._machines: list[object] = []
+        self._background = contextlib.ExitStack()
+        self._machines: dict[str, list[str]] = {}
         self._scripts = 0
 
     def run(self) -> None:
         make_clone(self._directory)
-        with self._stack:
+        with self._stack, self._background:
             for block in self._blocks:
                 if block.is_run:
                     began = time.monotonic()
@@ -81,9 +82,6 @@ class Session:
 
     def _run(self, block: Block) -> None:
         needs = block.needs
-        if "by" in needs:
-            check_other_test(block, ROOT / needs["by"])
-            return
         if "part-of" in needs:
             check_part(block, ROOT / needs["part-of"])
             return
@@ -95,8 +93,12 @@ class Session:
                 self._run_failing_job()
             if "running-job" in needs:
                 meanwhile.enter_context(self._running_job())
-            if "nodes" in needs or "etcd" in needs:
-                self._make_machines(int(needs.get("nodes", "0")), int(needs.get("etcd", "0")))
+            if block.machines and not self._machines:
+                self._make_machines()
+            if "waiting" in needs:
+                meanwhile.enter_context(self._waiting_agent(needs["waiting"]))
+            if "instead" in needs:
+                self._background.close()
             if "waits-for" in needs:
                 self._wait_for_file(needs["waits-for"])
             if block.language == "python":
@@ -119,7 +121,8 @@ class Session:
         for command, its_shown in before:
             self._check(block, command, its_shown, 0 if "exit" not in block.needs else None)
         if "background" in block.needs:
-            self._stack.callback(_end, self._start(self._moved(last)))
+            for prefix in self._prefixes(block, last):
+                self._background.callback(_end, self._start(self._moved(last), prefix))
         else:
             self._check_last(block, last, shown)
 
@@ -136,10 +139,7 @@ class Session:
                 return
 
     def _check(self, block: Block, command: str, shown: list[str], code: int | None) -> None:
-        prefixes = [[]]
-        if "nodes" in block.needs and "holdfast run" in command:
-            prefixes = [node.prefix for node in self._machines[: int(block.needs["nodes"])]]
-        started = [self._start(self._moved(command), prefix) for prefix in prefixes]
+        started = [self._start(self._moved(command), prefix) for prefix in self._prefixes(block, command)]
         for process in started:
             printed = self._wait(process, command)
             problem = f"ended with {process.returncode}" if process.returncode != (code or 0) else ""
@@ -149,6 +149,12 @@ class Session:
                 problem = f"did not print the line\n{line}"
             if problem:
                 raise PageError(f"{block.name}: `{command}` {problem}\nIt printed:\n{printed}")
+
+    def _prefixes(self, block: Block, command: str) -> list[list[str]]:
+        """What makes the command run on each machine that the block says."""
+        if "on" in block.needs or ("nodes" in block.needs and "holdfast run" in command):
+            return [self._machines[name] for name in block.machines]
+        return [[]]
 
     def _moved(self, text: str) -> str:
         """The page's text, with the places that it speaks of in the reader's directory."""
@@ -219,23 +225,28 @@ class Session:
             os.close(listener)
             sign.unlink()
 
-    def _make_machines(self, nodes: int, etcd: int) -> None:
+    @contextlib.contextmanager
+    def _waiting_agent(self, machine: str):
+        flags = f"--nnodes 2 --rdzv-backend c10d --rdzv-endpoint {machine}:29400 --rdzv-id job7"
+        command = f"HOLDFAST_TOKEN='another token' exec holdfast run {flags} train.py"
+        process = self._start(command, self._machines[machine])
+        try:
+            yield
+        finally:
+            _end(process)
+
+    def _make_machines(self) -> None:
+        """All that the page speaks of. Each has a /var/lib of its own, where systems keep their services' data."""
         from network import Network
 
-        size = nodes + etcd
-        if len(self._machines) >= size:
-            return
-        network = Network(size)
-        for index, node in enumerate(network.nodes):
-            node.hostname = f"node{index}" if index < nodes else f"etcd{index - nodes}"
+        used = {name for block in self._blocks for name in block.machines}
+        names = sorted(used | {block.needs["waiting"] for block in self._blocks if "waiting" in block.needs})
+        network = Network(len(names))
+        for node, name in zip(network.nodes, names, strict=True):
+            node.hostname = name
         self._stack.enter_context(network)
-        self._machines = network.nodes
-        if etcd:
-            from etcd_cluster import EtcdCluster
-
-            members = network.nodes[nodes:]
-            hosts, prefixes = [member.address for member in members], [member.prefix for member in members]
-            self._stack.enter_context(EtcdCluster(etcd, self._directory / "etcd", hosts, prefixes))
+        own = ["sh", "-c", 'mount -t tmpfs none /var/lib && exec "$@"', "sh"]
+        self._machines = {node.hostname: [*node.prefix, *own] for node in network.nodes}
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -243,14 +254,6 @@ def _end(process: subprocess.Popen[str]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGINT)
     process.communicate(timeout=COMMAND_MAX_S)
-
-
-def check_other_test(block: Block, test: Path) -> None:
-    """What is costly and has a test of its own is not run twice; that test runs the same program."""
-    for command, _ in block.commands:
-        for program in re.findall(r"[\w.]+\.py\b|(?<=-m )[\w.]+|(?<=make )[\w-]+|(?<=holdfast )(?!run\b)\w+", command):
-            if program not in test.read_text():
-                raise PageError(f"{block.name}: {test.name} does not run {program}")
 
 
 def check_part(block: Block, file: Path) -> None:
