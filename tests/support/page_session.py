@@ -27,6 +27,9 @@ PROGRAMS = Path(__file__).parent / "page_programs"
 COMMAND_MAX_S = 240.0
 """How long one command may take."""
 
+AGAIN_MAX_S = 60.0
+"""How long a reader would look again until a command shows what the page does."""
+
 _MADE_UP = re.compile(r"(?<![\w.])/(tmp|shared|srv|logs|home/me)/")
 """Places that pages speak of; here they are in the reader's directory."""
 
@@ -127,7 +130,7 @@ class Session:
             self._check_last(block, last, shown)
 
     def _check_last(self, block: Block, command: str, shown: list[str]) -> None:
-        deadline = time.monotonic() + COMMAND_MAX_S
+        deadline = time.monotonic() + AGAIN_MAX_S
         while True:
             try:
                 self._check(block, command, shown, int(block.needs.get("exit", "0")))
@@ -267,8 +270,8 @@ def check_part(block: Block, file: Path) -> None:
 def reader_environment(directory: Path) -> dict[str, str]:
     steers = ("PET_", "TORCHELASTIC_", "HOLDFAST_", "TORCH_", "SLURM_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(steers)}
-    temporary = directory / "temporary"
-    temporary.mkdir(exist_ok=True)
+    temporary = Path("/run/reader")  # the namespace's own, and as short as readers' are
+    temporary.mkdir()
     return {
         **kept,
         "PATH": f"{directory}/.venv/bin:{os.path.dirname(sys.executable)}:{kept['PATH']}",
@@ -276,6 +279,7 @@ def reader_environment(directory: Path) -> dict[str, str]:
         "TMPDIR": str(temporary),
         "HOLDFAST_TOKEN": "the token of a reader",
         "OMP_NUM_THREADS": "1",
+        "COLUMNS": "100",
         "PAGE_HOME": str(directory),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
