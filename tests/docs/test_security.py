@@ -11,6 +11,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from etcd_cluster import Certificates, EtcdCluster
 from job_nodes import _environment
 from network import Network
 from open_sockets import held_ports, listening, named_pipes, unix_pairs
@@ -150,9 +151,15 @@ def test_a_job_on_one_machine_with_all_that_can_be_asked_for(start, tmp_path):
 
 
 @pytest.mark.root
-def test_a_job_of_two_machines_under_the_attacks_of_a_third(start):
+@pytest.mark.parametrize("with_tls", [False, True], ids=["token", "token and TLS"])
+def test_a_job_of_two_machines_under_the_attacks_of_a_third(start, tmp_path, with_tls):
     endpoint = ("10.77.0.1", 29400)
-    flags = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint[0]}:{endpoint[1]}", PATIENT]
+    conf, known = PATIENT, []
+    if with_tls:
+        files = Certificates(tmp_path / "certificates", [endpoint[0]])
+        conf += f",ca_cert={files.ca_cert},ssl_cert={files.server_cert},ssl_cert_key={files.server_key}"
+        known = [files.ca_cert]
+    flags = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint[0]}:{endpoint[1]}", conf]
     job = start(2, *flags, spare=1, HOLDFAST_TOKEN=TOKEN)
     seen = kinds(job, endpoint)
     assert [node.pop(STORE, None) for node in seen] == [[endpoint[0]], None]
@@ -160,7 +167,8 @@ def test_a_job_of_two_machines_under_the_attacks_of_a_third(start):
     assert job.tokens_seen == {""}
     reachable = [(each.address, each.port) for node in job.nodes for each in listening(node.pids())]
     places = [f"{host}:{port}" for host, port in sorted(reachable, key=endpoint.__ne__)]
-    stranger = job.network.nodes[2].run([sys.executable, STRANGER, *places], env=_environment({}))
+    attack = [sys.executable, STRANGER, *known, *places]
+    stranger = job.network.nodes[2].run(attack, env=_environment({"HOLDFAST_TOKEN": TOKEN}))
     assert stranger.wait(DEADLINE_S) == 0
     assert job.end() == [0, 0]
 
@@ -168,8 +176,6 @@ def test_a_job_of_two_machines_under_the_attacks_of_a_third(start):
 @pytest.mark.root
 @pytest.mark.etcd
 def test_a_job_that_meets_in_etcd_opens_no_store_for_it(tmp_path):
-    from etcd_cluster import EtcdCluster
-
     with Network(3) as network:
         member = network.nodes[2]
         with EtcdCluster(1, tmp_path / "etcd", [member.address], [member.prefix]):

@@ -1,6 +1,7 @@
 """Somebody who reaches the ports of a job and does not belong to it.
 
-`python stranger.py HOST:PORT ...` has the meeting place first.
+`python stranger.py HOST:PORT ...` has the meeting place first. With CA.pem before it, that one speaks TLS: then the
+stranger knows the token, and has no certificate.
 
 Silence, half-closed connections, other protocols, frames that are too long, nonsense behind a right greeting, and wrong
 tokens. All connections stay open until the end. It exits with 0 if it learned nothing.
@@ -10,12 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import struct
 import sys
 
 from holdfast.coordination.client import EmbeddedStore
-from holdfast.coordination.errors import StoreRefusedError
+from holdfast.coordination.errors import StoreRefusedError, StoreUnavailableError
+from holdfast.coordination.tls import client_context
 
 CONNECTIONS = 400
 """To each port."""
@@ -46,22 +49,29 @@ def flood(places):
     return connections
 
 
-async def guess(host, port):
-    for token in TOKENS:
-        store = EmbeddedStore(host, port, token=token)
+async def guess(host, port, ca):
+    tls = client_context(ca) if ca else None
+    known = [os.environ["HOLDFAST_TOKEN"].encode()] if ca else []
+    for token in (*TOKENS, *known):
+        store = EmbeddedStore(host, port, token=token, tls=tls)
         try:
             await store.get_prefix("")
         except StoreRefusedError:
             continue
+        except StoreUnavailableError:
+            if ca:  # it hangs up on whoever shows no certificate
+                continue
+            raise
         finally:
             await store.close()
         sys.exit(f"the token {token[:20]!r} was taken")
 
 
 def main(*words):
+    ca, words = (words[0], words[1:]) if ":" not in words[0] else (None, words)
     places = [(host, int(port)) for host, _, port in (word.rpartition(":") for word in words)]
     connections = flood(places)
-    asyncio.run(guess(*places[0]))
+    asyncio.run(guess(*places[0], ca))
     for connection in connections:
         connection.close()
 

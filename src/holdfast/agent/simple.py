@@ -35,10 +35,6 @@ EXIT_BARRIER_TIMEOUT_S = 300
 
 RESTART_POLICIES = ("auto", "always")
 
-_ROLE_INFO = "torchelastic/role_info/"
-_ASSIGNED_RANKS = "torchelastic/assigned_ranks/"
-_TERMINAL_STATE = "torchelastic/agent/terminal_state."
-
 log = get_logger(__name__)
 
 
@@ -186,23 +182,9 @@ class SimpleElasticAgent(ElasticAgent):
         same_everywhere = store is None or os.environ.get("TORCH_ELASTIC_WORKER_IDENTICAL") == "1"
         if group_world_size == 1 or same_everywhere:
             return assign_ranks([mine] * group_world_size, group_rank)
-        import json  # noqa: PLC0415 - only where nodes tell each other
+        from holdfast.agent.through_store import exchange_ranks  # noqa: PLC0415 - only where nodes tell each other
 
-        me = {"role": spec.role, "rank": group_rank, "local_world_size": spec.local_world_size}
-        store.set(f"{_ROLE_INFO}{group_rank}", json.dumps(me))
-        if group_rank == 0:
-            # One node reads all and tells each its own: 2 N messages, where all reading all would be N * N.
-            infos = [json.loads(store.get(f"{_ROLE_INFO}{rank}")) for rank in range(group_world_size)]
-            nodes = [(info["role"], info["local_world_size"]) for info in infos]
-            for rank in range(group_world_size):
-                first = assign_ranks(nodes, rank)[0]
-                numbers = [first.global_rank, first.world_size, first.role_rank, first.role_world_size]
-                store.set(f"{_ASSIGNED_RANKS}{rank}", json.dumps(numbers))
-        base, world_size, role_base, role_world_size = json.loads(store.get(f"{_ASSIGNED_RANKS}{group_rank}"))
-        return [
-            Worker(local_rank, base + local_rank, role_base + local_rank, world_size, role_world_size)
-            for local_rank in range(spec.local_world_size)
-        ]
+        return exchange_ranks(store, group_rank, group_world_size, *mine)
 
     @prof
     def _initialize_workers(self, worker_group: WorkerGroup) -> None:
@@ -462,27 +444,13 @@ class SimpleElasticAgent(ElasticAgent):
         except TimeoutError as missing:
             log.warning("left the exit barrier: %s", missing)
             return True
-        if is_over is None:
-            self._exit_barrier_in_store()
-        return is_over
+        group = self._worker_group
+        rank, nodes = group.group_rank or 0, group.group_world_size or 1
+        if is_over is None and group.store is not None and nodes > 1:
+            from holdfast.agent.through_store import wait_for_all  # noqa: PLC0415 - only where nodes tell each other
 
-    def _exit_barrier_in_store(self) -> None:
-        store, rank, nodes = (
-            self._worker_group.store,
-            self._worker_group.group_rank,
-            self._worker_group.group_world_size,
-        )
-        if store is None or nodes is None or nodes == 1:
-            return
-        keys = [f"{_TERMINAL_STATE}{node}" for node in range(nodes)]
-        try:
-            store.set(f"{_TERMINAL_STATE}{rank}", b"done")
-            store.wait(keys, self._exit_barrier_timeout)
-        except SignalException:
-            raise
-        except Exception as error:  # noqa: BLE001 - our workers have succeeded, whatever became of the others
-            missing = [node for node, key in enumerate(keys) if not _has(store, key)]
-            log.warning("left the exit barrier without the nodes %s: %s", missing, error)
+            wait_for_all(group.store, rank, nodes, self._exit_barrier_timeout)
+        return is_over
 
     # Telling
 
@@ -555,10 +523,3 @@ def _outline(result: RunResult) -> str:
     (rank, first), *others = in_order(result.failures)
     more = f", and {len(others)} more" if others else ""
     return f"rank {rank} failed: {gist(first).rstrip('.')}{more}"
-
-
-def _has(store: Any, key: str) -> bool:
-    try:
-        return bool(store.check([key]))
-    except Exception:  # noqa: BLE001 - the store may be what failed
-        return False

@@ -123,7 +123,7 @@ def _rendezvous(args: Namespace, min_nodes: int, max_nodes: int) -> dict[str, An
 
     A single node that was not told otherwise meets nobody: it takes any free port, and an id of its own.
     """
-    settings: dict[str, Any] = _rdzv_settings(args.rdzv_conf)
+    settings: dict[str, Any] = rdzv_settings(args.rdzv_conf)
     if args.standalone:
         if min_nodes > 1:
             raise InputError(f"--nnodes {args.nnodes!r}: with --standalone there is one node, this one")
@@ -172,7 +172,7 @@ def _endpoint(args: Namespace) -> str:
     return f"{host}:{args.master_port or DEFAULT_MASTER_PORT}"
 
 
-def _rdzv_settings(text: str) -> dict[str, str]:
+def rdzv_settings(text: str) -> dict[str, str]:
     """``a=1,b=2``, also in quotes that a shell or a template left around it."""
     bare = text.strip()
     if len(bare) > 1 and bare[0] == bare[-1] and bare[0] in "'\"":

@@ -65,11 +65,11 @@ def main(args: Sequence[str]) -> None:
 def _context(options: Namespace) -> Context:
     from holdfast import __version__  # noqa: PLC0415 - not for --help
     from holdfast.cli import accelerators  # noqa: PLC0415 - not for --help
-    from holdfast.cli.configuration import _rdzv_settings, determine_local_world_size  # noqa: PLC0415 - likewise
+    from holdfast.cli.configuration import determine_local_world_size, rdzv_settings  # noqa: PLC0415 - likewise
     from holdfast.doctor.context import Accelerators, Context, read_meeting  # noqa: PLC0415 - likewise
 
     environ = dict(os.environ)
-    settings = _rdzv_settings(options.rdzv_conf)
+    settings = rdzv_settings(options.rdzv_conf)
     endpoint = options.endpoint.strip()
     backend = options.backend or likely_backend(endpoint)
     return Context(

@@ -1,0 +1,62 @@
+"""What nodes tell each other through a store where their rendezvous offers nothing better, by torch's keys.
+
+holdfast's own backends know the ranks when nodes have met, and when all are done. Handlers that were written for torch
+have a store and no more.
+"""
+
+from __future__ import annotations
+
+import json
+
+from holdfast.agent.group import Worker
+from holdfast.agent.ranks import assign_ranks
+from holdfast.logger import get_logger
+from holdfast.processes.interruption import SignalException
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_ROLE_INFO = "torchelastic/role_info/"
+_ASSIGNED_RANKS = "torchelastic/assigned_ranks/"
+_TERMINAL_STATE = "torchelastic/agent/terminal_state."
+
+log = get_logger(__name__)
+
+
+def exchange_ranks(store: Any, rank: int, nodes: int, role: str, local_world_size: int) -> list[Worker]:
+    """The workers of the node `rank`, from what all nodes say that they run."""
+    store.set(f"{_ROLE_INFO}{rank}", json.dumps({"role": role, "rank": rank, "local_world_size": local_world_size}))
+    if rank == 0:
+        # One node reads all and tells each its own: 2 N messages, where all reading all would be N * N.
+        infos = [json.loads(store.get(f"{_ROLE_INFO}{node}")) for node in range(nodes)]
+        ran = [(info["role"], info["local_world_size"]) for info in infos]
+        for node in range(nodes):
+            first = assign_ranks(ran, node)[0]
+            numbers = [first.global_rank, first.world_size, first.role_rank, first.role_world_size]
+            store.set(f"{_ASSIGNED_RANKS}{node}", json.dumps(numbers))
+    base, world_size, role_base, role_world_size = json.loads(store.get(f"{_ASSIGNED_RANKS}{rank}"))
+    return [
+        Worker(local_rank, base + local_rank, role_base + local_rank, world_size, role_world_size)
+        for local_rank in range(local_world_size)
+    ]
+
+
+def wait_for_all(store: Any, rank: int, nodes: int, timeout_s: float) -> None:
+    """Say that the workers of the node `rank` are done, and wait until all nodes say so. Who is missing is told."""
+    keys = [f"{_TERMINAL_STATE}{node}" for node in range(nodes)]
+    try:
+        store.set(keys[rank], b"done")
+        store.wait(keys, timeout_s)
+    except SignalException:
+        raise
+    except Exception as error:  # noqa: BLE001 - our workers have succeeded, whatever became of the others
+        missing = [node for node, key in enumerate(keys) if not _has(store, key)]
+        log.warning("left the exit barrier without the nodes %s: %s", missing, error)
+
+
+def _has(store: Any, key: str) -> bool:
+    try:
+        return bool(store.check([key]))
+    except Exception:  # noqa: BLE001 - the store may be what failed
+        return False
