@@ -13,6 +13,10 @@ NEEDS = {
     "root": (lambda: os.geteuid() == 0, "needs to be root"),
     "torch": (lambda: importlib.util.find_spec("torch") is not None, "needs torch: pip install torch==2.13.0"),
     "etcd": (lambda: shutil.which("etcd") is not None, "needs etcd: apt-get install etcd-server"),
+    "slurm": (
+        lambda: all(map(shutil.which, ("munged", "slurmctld", "slurmd", "sbatch"))),
+        "needs Slurm: apt-get install munge slurmctld slurmd slurm-client",
+    ),
     "chromium": (lambda: shutil.which("chromium") is not None, "needs Chromium: apt-get install chromium"),
 }
 

@@ -15,13 +15,19 @@ from page_session import in_own_namespaces
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 BLOCKS = [block for page in PAGES for block in blocks_of(page, ROOT)]
-PAGES_THAT_RUN = [page for page in PAGES if any(b.is_run and b.language in RUN for b in blocks_of(page, ROOT))]
+
+
+def parameter(page):
+    """A page with what it needs of the machine besides; None if there is nothing to run."""
+    blocks = [block for block in blocks_of(page, ROOT) if block.is_run and block.language in RUN]
+    marks = [pytest.mark.slurm] if any("slurm" in block.needs for block in blocks) else []
+    return pytest.param(page, id=str(page.relative_to(ROOT)), marks=marks) if blocks else None
 
 
 @pytest.mark.root
 @pytest.mark.torch
 @pytest.mark.etcd
-@pytest.mark.parametrize("page", PAGES_THAT_RUN, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", list(filter(None, map(parameter, PAGES))))
 def test_every_command_of_a_page_does_what_the_page_says(page, tmp_path):
     ran = in_own_namespaces(page, tmp_path)
     print(ran.stdout)
@@ -35,7 +41,6 @@ def test_the_blocks_that_cannot_be_run_here_are_known():
 
 NOT_RUN = {
     ("README.md", "the tests do not run themselves"),
-    ("docs/moving-from-torchrun.md", "it needs Slurm"),
 }
 """All of them: a page that has another one is not tested as it should be."""
 

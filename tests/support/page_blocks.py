@@ -5,6 +5,7 @@ A line such as `<!-- run: nodes=2, exit=1 -->` directly above a block says what 
 | word | means |
 |---|---|
 | `nodes=N` | `holdfast run` is started on each of N machines, called node0, node1 and so on |
+| `slurm=N` | N machines are a Slurm cluster, and all is typed on the first of them |
 | `on=NAME NAME..` | all of it is typed on each of these machines, which may also be called etcd0, etcd1 and so on |
 | `exit=N` | the last command ends with this code; 0 unless given |
 | `train=NAME` | `train.py` is what tests/support/page_programs/NAME.py is |
@@ -20,7 +21,8 @@ A line such as `<!-- run: nodes=2, exit=1 -->` directly above a block says what 
 | `prints=TEXT` | the rest is what the Python prints |
 | `no, REASON` | it cannot be run here |
 
-A Python block that begins with `# name.py` is a file, which a later command uses; if none does, it is run.
+A block that begins with `# name.py`, or with `#!` and `# name.sh`, is a file, which a later command uses; if none does,
+it is run.
 """
 
 from __future__ import annotations
@@ -36,14 +38,14 @@ RUN = ("console", "python", "bash", "sh", "shell")
 
 WORDS = frozenset(
     (
-        *("nodes", "on", "exit", "train", "after-job", "running-job", "waiting", "background", "instead"),
+        *("nodes", "slurm", "on", "exit", "train", "after-job", "running-job", "waiting", "background", "instead"),
         *("waits-for", "eventually", "notebook", "part-of", "prints", "no"),
     )
 )
 
 _FENCE = re.compile(r"(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<language>[^`]*)")
 _DIRECTIVE = re.compile(r"<!-- run: (.*) -->")
-_FILE_NAME = re.compile(r"# ([\w./-]+\.py)\b")
+_FILE_NAME = re.compile(r"# ([\w./-]+\.py)\b|#!.*\n# ([\w./-]+\.sh)\b")
 
 
 class Block(NamedTuple):
@@ -66,13 +68,13 @@ class Block(NamedTuple):
         """The names of those that the block is run on; none for the reader's own."""
         if "on" in self.needs:
             return self.needs["on"].split()
-        return [f"node{number}" for number in range(int(self.needs.get("nodes", "0")))]
+        return [f"node{number}" for number in range(int(self.needs.get("nodes") or self.needs.get("slurm", "0")))]
 
     @property
     def file_name(self) -> str:
         """What the block is a file of; "" if it does not say so."""
-        found = _FILE_NAME.match(self.text) if self.language == "python" else None
-        return found[1] if found else ""
+        found = _FILE_NAME.match(self.text) if self.language in ("python", "bash") else None
+        return found[1] or found[2] if found else ""
 
     @property
     def commands(self) -> list[tuple[str, list[str]]]:

@@ -84,33 +84,43 @@ class Session:
                     print(f"{block.name}: {time.monotonic() - began:.1f} s", flush=True)
 
     def _run(self, block: Block) -> None:
-        needs = block.needs
-        if "part-of" in needs:
-            check_part(block, ROOT / needs["part-of"])
+        if "part-of" in block.needs:
+            check_part(block, ROOT / block.needs["part-of"])
             return
-        train = self._directory / "train.py"
-        train.unlink(missing_ok=True)
-        shutil.copy(PROGRAMS / f"{needs.get('train', 'quick')}.py", train)
-        with contextlib.ExitStack() as meanwhile:
-            if "after-job" in needs:
-                self._run_failing_job()
-            if "running-job" in needs:
-                meanwhile.enter_context(self._running_job())
-            if block.machines and not self._machines:
-                self._make_machines()
-            if "waiting" in needs:
-                meanwhile.enter_context(self._waiting_agent(needs["waiting"]))
-            if "instead" in needs:
-                self._background.close()
-            if "waits-for" in needs:
-                self._wait_for_file(needs["waits-for"])
-            if block.language == "python":
+        with self._surroundings(block):
+            if block.file_name and self._is_used_later(block):
+                self._write(block.file_name, block.text)
+            elif block.language == "python":
                 self._run_python(block)
             else:
                 self._run_commands(block)
 
+    @contextlib.contextmanager
+    def _surroundings(self, block: Block):
+        """What the block needs to be there."""
+        needs = block.needs
+        train = self._directory / "train.py"
+        train.unlink(missing_ok=True)
+        shutil.copy(PROGRAMS / f"{needs.get('train', 'quick')}.py", train)
+        if block.machines and not self._machines:
+            self._make_machines()
+        if "slurm" in needs and "SLURM_CONF" not in self._environment:
+            self._make_slurm(block)
+        if "instead" in needs:
+            self._background.close()
+        if "after-job" in needs:
+            self._run_failing_job()
+        with contextlib.ExitStack() as meanwhile:
+            if "running-job" in needs:
+                meanwhile.enter_context(self._running_job())
+            if "waiting" in needs:
+                meanwhile.enter_context(self._waiting_agent(needs["waiting"]))
+            if "waits-for" in needs:
+                self._wait_for_file(needs["waits-for"])
+            yield
+
     def _wait_for_file(self, name: str) -> None:
-        path = Path(self._moved(name))
+        path = self._directory / self._moved(name)
         deadline = time.monotonic() + COMMAND_MAX_S
         while not path.exists():
             if time.monotonic() > deadline:
@@ -155,6 +165,8 @@ class Session:
 
     def _prefixes(self, block: Block, command: str) -> list[list[str]]:
         """What makes the command run on each machine that the block says."""
+        if "slurm" in block.needs:
+            return [self._machines[block.machines[0]]]
         if "on" in block.needs or ("nodes" in block.needs and "holdfast run" in command):
             return [self._machines[name] for name in block.machines]
         return [[]]
@@ -186,18 +198,20 @@ class Session:
             os.killpg(process.pid, signal.SIGKILL)
             raise PageError(f"`{command}` took more than {COMMAND_MAX_S} s: {process.communicate()[0]}") from None
 
-    # Python
+    # Files, and Python
+
+    def _is_used_later(self, block: Block) -> bool:
+        later = [text for each in self._blocks if each.line > block.line for text, _ in each.commands]
+        return any(block.file_name in text for text in later)
+
+    def _write(self, name: str, text: str) -> None:
+        path = self._directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
     def _run_python(self, block: Block) -> None:
-        if block.file_name:
-            path = self._directory / block.file_name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(block.text)
-            later = [text for each in self._blocks if each.line > block.line for text, _ in each.commands]
-            if any(block.file_name in text for text in later):
-                return
         name = block.file_name or "block.py"
-        (self._directory / name).write_text(block.text)
+        self._write(name, block.text)
         command = f"python -q -i - < {name} 2> prompts" if "notebook" in block.needs else f"python {name}"
         shown = [block.needs["prints"]] if "prints" in block.needs else []
         self._check(block, command, shown, int(block.needs.get("exit", "0")))
@@ -250,6 +264,13 @@ class Session:
         self._stack.enter_context(network)
         own = ["sh", "-c", 'mount -t tmpfs none /var/lib && exec "$@"', "sh"]
         self._machines = {node.hostname: [*node.prefix, *own] for node in network.nodes}
+
+    def _make_slurm(self, block: Block) -> None:
+        from slurm_cluster import SlurmCluster
+
+        machines = {name: self._machines[name] for name in block.machines}
+        cluster = self._stack.enter_context(SlurmCluster(machines, self._directory / "slurm"))
+        self._environment.update(cluster.variables)
 
 
 def _end(process: subprocess.Popen[str]) -> None:
