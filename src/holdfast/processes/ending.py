@@ -12,6 +12,9 @@ SIGNALED = 0x400
 _FLAGS_FIELD = 6
 """Where the flags stand, counted from the field behind the name of the program."""
 
+STAT_MAX_BYTES = 4096
+"""What the kernel says of a thread is a line of some three hundred bytes."""
+
 
 def is_ending(pid: int) -> bool:
     """Whether all of a process's threads have begun to end, so that no signal from now on is the reason.
@@ -21,6 +24,8 @@ def is_ending(pid: int) -> bool:
     """
     directory = f"/proc/{pid}/task"
     try:
+        if not _is_ending(f"{directory}/{pid}/stat"):
+            return False  # as nearly always; siblings of a worker that failed are waiting for their signal
         return all(_is_ending(f"{directory}/{thread}/stat") for thread in os.listdir(directory))
     except OSError:
         return False
@@ -28,8 +33,13 @@ def is_ending(pid: int) -> bool:
 
 def _is_ending(path: str) -> bool:
     try:
-        with open(path, "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, ProcessLookupError):
         return True  # a thread that has ended since
+    try:
+        fields = os.read(fd, STAT_MAX_BYTES).rpartition(b")")[2].split()
+    except ProcessLookupError:
+        return True  # likewise
+    finally:
+        os.close(fd)
     return bool(int(fields[_FLAGS_FIELD]) & (EXITING | DUMPS_CORE | SIGNALED))
