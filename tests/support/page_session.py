@@ -269,7 +269,8 @@ class Session:
         from slurm_cluster import SlurmCluster
 
         machines = {name: self._machines[name] for name in block.machines}
-        cluster = self._stack.enter_context(SlurmCluster(machines, self._directory / "slurm"))
+        # Below /run, which is the namespace's own: the path of a socket has to be short.
+        cluster = self._stack.enter_context(SlurmCluster(machines, Path("/run/slurm")))
         self._environment.update(cluster.variables)
 
 
