@@ -164,8 +164,8 @@ def run_alone(*words):
     ).stdout
 
 
-CHILD_THAT_STAYS = """
-import os, sys, warnings
+CHILD_OF_A_SERVER = """
+import os, socket, warnings
 warnings.simplefilter("ignore")  # newer Pythons warn of forks with threads, which is what this is about
 from holdfast.torchstore import TorchStoreServer
 from store_peer import StorePeer
@@ -173,24 +173,41 @@ server = TorchStoreServer("127.0.0.1")
 server.start()
 peer = StorePeer(server.port)
 peer.ask()
-hold, release = os.pipe()
+server_port = server.port
 pid = os.fork()
 if not pid:
-    os.close(release)
-    os.read(hold, 1)  # the parent's end
-    os._exit(0)
+    ports = []
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            ports.append(socket.socket(fileno=os.dup(int(fd))).getsockname()[1])
+        except OSError:
+            pass  # not a socket, or what listed the others
+    os._exit(server_port in ports or len(ports) != 1)  # the peer's own is there, and no other
+assert os.waitpid(pid, 0)[1] == 0
 peer.ask()
-server.stop()
-assert peer.is_ended()
-with TorchStoreServer("127.0.0.1", server.port):
-    pass
-os.close(release)
-os.waitpid(pid, 0)
 """
 
 
-def test_a_child_that_was_forked_meanwhile_keeps_neither_the_port_nor_the_clients():
-    run_alone("-c", CHILD_THAT_STAYS)
+def test_a_child_that_is_forked_meanwhile_has_neither_the_port_nor_the_clients():
+    run_alone("-c", CHILD_OF_A_SERVER)
+
+
+def test_neither_port_nor_clients_wait_for_a_child_that_still_has_them(server):
+    # As one has that was just forked, and has not run yet.
+    with StorePeer(server.port) as peer, StorePeer(server.port, greets=False) as stranger:
+        peer.ask()
+        copies = [os.dup(fd) for fd in (server.fileno(), *list(server._loop._connections))]
+        try:
+            server.stop()
+            assert peer.is_ended()
+            assert stranger.is_ended()
+            with TorchStoreServer("127.0.0.1", server.port) as next_one:
+                next_one.start()
+                with StorePeer(server.port) as again:
+                    again.ask()
+        finally:
+            for fd in copies:
+                os.close(fd)
 
 
 # Its place in the process

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from _socket import SHUT_RDWR
+from contextlib import suppress
 from select import EPOLLIN, EPOLLOUT
 
 from holdfast.torchstore.requests import Requests
@@ -70,6 +72,11 @@ class Connection(Peer):
     @property
     def is_greeted(self) -> bool:
         return self._requests.is_greeted
+
+    def hang_up(self) -> None:
+        """Tell the client that this is the end, also while a child that was just forked has the descriptor, too."""
+        with suppress(OSError):  # the client was first
+            self._socket.shutdown(SHUT_RDWR)
 
     def close(self) -> None:
         self.is_open = False

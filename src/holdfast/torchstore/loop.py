@@ -52,10 +52,12 @@ class Loop:
             while self._turn():
                 pass
         finally:
+            for connection in self._connections.values():
+                connection.hang_up()
             self.close()
 
     def close(self) -> None:
-        """End all connections. The listener and `wake` are their owner's."""
+        """Give back all descriptors. The listener and `wake` are their owner's."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()

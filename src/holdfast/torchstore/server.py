@@ -80,11 +80,15 @@ class TorchStoreServer:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def stop(self) -> None:
-        """Close all connections and the port. When it returns, nothing of the server is left."""
+        """End all connections and free the port. When it returns, nothing of the server is left."""
         if self._thread is not None:
             os.eventfd_write(self._wake, 1)
             self._thread.join()
             self._thread = None
+        if self._listener is not None:
+            from _socket import SHUT_RDWR  # noqa: PLC0415 - the server can only be there if this is
+
+            self._listener.shutdown(SHUT_RDWR)  # to close is not enough while a child that was just forked has it
         self._close()
 
     def _close(self) -> None:
