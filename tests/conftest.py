@@ -20,23 +20,25 @@ NEEDS = {
     "chromium": (lambda: shutil.which("chromium") is not None, "needs Chromium: apt-get install chromium"),
 }
 
-_STATE_HOME = pytest.StashKey()
+_PLACE = pytest.StashKey()
 
 
 def pytest_configure(config):
-    """The runs of tests are not listed among those of the person who tests."""
-    state_home = tempfile.TemporaryDirectory(prefix="holdfast-state-", ignore_cleanup_errors=True)
-    config.stash[_STATE_HOME] = (state_home, os.environ.get("XDG_STATE_HOME"))
-    os.environ["XDG_STATE_HOME"] = state_home.name
+    """What jobs of tests leave goes with us, and they are not listed among those of the person who tests."""
+    # pytest and the tests themselves have asked for the directory by now, and keep it: paths of sockets are short.
+    place = tempfile.TemporaryDirectory(prefix="holdfast-", dir=tempfile.gettempdir(), ignore_cleanup_errors=True)
+    environment = {"TMPDIR": place.name, "XDG_STATE_HOME": os.path.join(place.name, "state")}
+    config.stash[_PLACE] = (place, {name: os.environ.get(name) for name in environment})
+    os.environ.update(environment)
 
 
 def pytest_unconfigure(config):
-    state_home, before = config.stash[_STATE_HOME]
-    state_home.cleanup()
-    if before is None:
-        os.environ.pop("XDG_STATE_HOME", None)
-    else:
-        os.environ["XDG_STATE_HOME"] = before
+    place, before = config.stash[_PLACE]
+    for name, value in before.items():
+        os.environ.pop(name)
+        if value is not None:
+            os.environ[name] = value
+    place.cleanup()
 
 
 def pytest_runtest_setup(item):
