@@ -6,12 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from costly_imports import COSTLY_IMPORTS
 
-COSTLY = {
-    *("asyncio", "torch", "rich", "importlib.metadata", "typing", "dataclasses", "logging", "subprocess", "tempfile"),
-    *("inspect", "uuid", "socket", "msgspec", "json", "shutil", "pathlib", "multiprocessing", "ctypes", "datetime"),
-    *("traceback", "threading", "pickle", "string", "random", "hashlib"),
-}
+COSTLY = {*COSTLY_IMPORTS, "torch", "rich", "uuid", "threading", "pickle", "string", "random", "hashlib"}
 
 
 def imported_by(code, *words):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from installed_plugin import install_plugin
 
 from holdfast.errors import ChildFailedError, ErrorHandler, ProcessFailure, get_error_handler
 from holdfast.errors.diagnosis import Evidence
@@ -297,12 +298,7 @@ missing = plugin:NoSuchName
 @pytest.fixture
 def plugins(tmp_path):
     """A directory with an installed package that has error handlers."""
-    (tmp_path / "plugin.py").write_text(PLUGIN)
-    installed = tmp_path / "plugin-1.0.dist-info"
-    installed.mkdir()
-    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1.0\n")
-    (installed / "entry_points.txt").write_text(ENTRY_POINTS)
-    return tmp_path
+    return install_plugin(tmp_path, "plugin", PLUGIN, ENTRY_POINTS)
 
 
 class TestPlugIns:

@@ -3,30 +3,10 @@ from __future__ import annotations
 import inspect
 
 import pytest
+from costly_imports import COSTLY_IMPORTS
 
 import holdfast.errors
 from holdfast.errors import ChildFailedError, ErrorHandler, ProcessFailure, get_error_handler, record
-
-# What costs milliseconds to import, and is needed only once something has failed.
-HEAVY = [
-    "typing",
-    "dataclasses",
-    "json",
-    "logging",
-    "subprocess",
-    "tempfile",
-    "inspect",
-    "traceback",
-    "pathlib",
-    "asyncio",
-    "msgspec",
-    "multiprocessing",
-    "ctypes",
-    "datetime",
-    "shutil",
-    "socket",
-    "importlib.metadata",
-]
 
 
 def test_every_public_name_is_there():
@@ -54,7 +34,7 @@ def test_a_worker_that_does_not_fail_imports_nothing_heavy(run_python, tmp_path)
         for name in holdfast.errors.__all__:
             getattr(holdfast.errors, name)
         holdfast.errors.ProcessFailure(0, 1, -9, "").timestamp_isoformat()
-        print(sorted(set({HEAVY!r}) & (set(sys.modules) - before)))
+        print(sorted({COSTLY_IMPORTS!r} & (set(sys.modules) - before)))
     """
     ended = run_python(code, TORCHELASTIC_ERROR_FILE=tmp_path / "f")
     assert ended.stdout == "[]\n", ended.stderr

@@ -1,15 +1,11 @@
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
+import functools
 
 import pytest
+from fresh_python import run_fresh
 
 from holdfast.events import destinations
-
-CHILD_DEADLINE_S = 120
 
 
 @pytest.fixture(autouse=True)
@@ -22,18 +18,4 @@ def _fresh_handlers(monkeypatch):
 @pytest.fixture
 def run_python():
     """Run Python code in a process of its own, with additions to the environment and to the module path."""
-
-    def run(code, module_path="", **environment):
-        inherited = {name: value for name, value in os.environ.items() if name != "LOGLEVEL"}
-        return subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(code)],
-            env=inherited
-            | {"PYTHONPATH": os.pathsep.join(filter(None, [str(module_path), inherited.get("PYTHONPATH")]))}
-            | {name: os.fspath(value) for name, value in environment.items()},
-            capture_output=True,
-            text=True,
-            timeout=CHILD_DEADLINE_S,
-            check=False,
-        )
-
-    return run
+    return functools.partial(run_fresh, without=("LOGLEVEL",))

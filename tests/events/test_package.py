@@ -4,14 +4,10 @@ import inspect
 import pkgutil
 
 import pytest
+from costly_imports import COSTLY_IMPORTS
 
 import holdfast.events
 from holdfast.events import Event, EventLog, RdzvEvent, construct_and_record_rdzv_event, record, record_rdzv_event
-
-HEAVY = [
-    *("typing", "dataclasses", "json", "logging", "subprocess", "tempfile", "inspect", "traceback", "pathlib"),
-    *("asyncio", "msgspec", "multiprocessing", "ctypes", "datetime", "shutil", "socket", "importlib.metadata"),
-]
 
 
 def test_no_module_hides_behind_a_public_name():
@@ -28,7 +24,7 @@ def test_the_defaults_import_nothing_heavy(run_python):
             getattr(events, name)
         events.record(events.Event("name", events.EventSource.AGENT))
         events.construct_and_record_rdzv_event("run", "joined", events.NodeState.FAILED)
-        print(sorted(set({HEAVY!r}) & (set(sys.modules) - before)))
+        print(sorted({COSTLY_IMPORTS!r} & (set(sys.modules) - before)))
     """
     ended = run_python(code)
     assert ended.stdout == "[]\n", ended.stderr

@@ -4,6 +4,7 @@ import inspect
 import pkgutil
 
 import pytest
+from costly_imports import COSTLY_IMPORTS
 
 import holdfast.metrics
 from holdfast.metrics import (
@@ -18,11 +19,6 @@ from holdfast.metrics import (
     publish_metric,
     put_metric,
 )
-
-HEAVY = [
-    *("typing", "dataclasses", "json", "logging", "subprocess", "tempfile", "inspect", "traceback", "pathlib"),
-    *("asyncio", "msgspec", "multiprocessing", "ctypes", "datetime", "shutil", "socket", "importlib.metadata"),
-]
 
 
 def test_every_public_name_is_there():
@@ -46,7 +42,7 @@ def test_nothing_heavy_is_imported(run_python):
         metrics.put_metric("a", 1)
         metrics.configure(metrics.ConsoleMetricHandler())
         metrics.prof(lambda: None)()
-        sys.stderr.write(repr(sorted(set({HEAVY!r}) & (set(sys.modules) - before))))
+        sys.stderr.write(repr(sorted({COSTLY_IMPORTS!r} & (set(sys.modules) - before))))
     """
     assert run_python(code).stderr == "[]"
 

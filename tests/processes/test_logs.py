@@ -8,30 +8,12 @@ import sys
 import threading
 
 import pytest
+from costly_imports import COSTLY_IMPORTS
+from installed_plugin import install_plugin
 
 from holdfast.errors.tree import InputError
 from holdfast.processes.logs import DefaultLogsSpecs, LogsDest, LogsSpecs, find_logs_specs
 from holdfast.processes.std import Std
-
-HEAVY = {
-    "typing",
-    "dataclasses",
-    "json",
-    "logging",
-    "subprocess",
-    "tempfile",
-    "inspect",
-    "traceback",
-    "pathlib",
-    "asyncio",
-    "msgspec",
-    "multiprocessing",
-    "ctypes",
-    "datetime",
-    "shutil",
-    "socket",
-    "importlib.metadata",
-}
 
 
 def envs(ranks=2, run_id="job", restart_count=0):
@@ -52,7 +34,7 @@ def test_importing_costs_no_heavy_module(module):
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
     assert f"holdfast.processes.{module}" in result.stdout.split()
-    assert not HEAVY & set(result.stdout.split())
+    assert not COSTLY_IMPORTS & set(result.stdout.split())
 
 
 def test_making_directories_costs_no_heavy_module(tmp_path):
@@ -67,7 +49,7 @@ print(*set(sys.modules) - before)
     command = [sys.executable, "-c", script, str(tmp_path / "logs")]
     env = {**os.environ, "TMPDIR": str(tmp_path)}
     result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=env)
-    assert not HEAVY & set(result.stdout.split())
+    assert not COSTLY_IMPORTS & set(result.stdout.split())
 
 
 def test_layout(tmp_path):
@@ -333,15 +315,12 @@ class Theirs(DefaultLogsSpecs): pass
 @pytest.fixture
 def plugins(tmp_path, monkeypatch):
     """An installed distribution with entry points in both groups."""
-    (tmp_path / "logs_plugin_for_test.py").write_text(PLUGIN)
-    info = tmp_path / "logs_plugin_for_test-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: logs-plugin-for-test\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
+    entry_points = (
         "[holdfast.logs_specs]\nours = logs_plugin_for_test:Ours\nboth = logs_plugin_for_test:Ours\n"
         "broken = logs_plugin_for_test_missing:Nothing\n"
         "[torchrun.logs_specs]\ntheirs = logs_plugin_for_test:Theirs\nboth = logs_plugin_for_test:Theirs\n"
     )
+    install_plugin(tmp_path, "logs_plugin_for_test", PLUGIN, entry_points)
     monkeypatch.syspath_prepend(tmp_path)
     yield
     sys.modules.pop("logs_plugin_for_test", None)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from installed_plugin import install_plugin
 
 from holdfast.errors import Category, InputError
 from holdfast.rendezvous import (
@@ -41,13 +42,10 @@ def test_a_handler_of_another_name_is_refused():
 
 
 def test_an_installed_backend_is_found(tmp_path, monkeypatch):
-    (tmp_path / "plug_in.py").write_text(
-        "from holdfast.rendezvous.static import StaticRendezvous as S\nmake = S.alone\n"
+    code = "from holdfast.rendezvous.static import StaticRendezvous as S\nmake = S.alone\n"
+    install_plugin(
+        tmp_path, "plug_in", code, "[torchrun.handlers]\nmine = plug_in:make\nbroken = no_such_module:make\n"
     )
-    info = tmp_path / "plug_in-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plug-in\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[torchrun.handlers]\nmine = plug_in:make\nbroken = no_such_module:make\n")
     monkeypatch.syspath_prepend(tmp_path)
     registry = RendezvousHandlerRegistry()
     assert registry.create_handler(parameters()).get_backend() == "mine"

@@ -2,28 +2,9 @@ from __future__ import annotations
 
 import pkgutil
 
-import holdfast.watchdog
+from costly_imports import COSTLY_IMPORTS
 
-# What costs milliseconds to import, and is needed only once a request has come or a thread is started.
-HEAVY = [
-    "typing",
-    "dataclasses",
-    "json",
-    "logging",
-    "subprocess",
-    "tempfile",
-    "inspect",
-    "traceback",
-    "pathlib",
-    "asyncio",
-    "msgspec",
-    "multiprocessing",
-    "ctypes",
-    "datetime",
-    "shutil",
-    "socket",
-    "importlib.metadata",
-]
+import holdfast.watchdog
 
 
 def test_every_public_name_is_there():
@@ -38,6 +19,7 @@ def test_no_module_hides_behind_a_public_name():
 
 
 def test_an_agent_whose_workers_set_no_timers_imports_nothing_heavy(start_python, path):
+    unwanted = COSTLY_IMPORTS | {"threading", "holdfast.watchdog.watching"}
     code = f"""
         import sys
         before = set(sys.modules)
@@ -50,7 +32,7 @@ def test_an_agent_whose_workers_set_no_timers_imports_nothing_heavy(start_python
         server.read()
         server.expire()
         server.stop()
-        print(sorted((set({HEAVY!r}) | {{"threading", "holdfast.watchdog.watching"}}) & (set(sys.modules) - before)))
+        print(sorted({unwanted!r} & (set(sys.modules) - before)))
     """
     told, errors = start_python(code, path).communicate(timeout=60)
     assert told == "[]\n", errors

@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from installed_plugin import install_plugin
 from signpost import Signpost
 
 from holdfast.processes import DefaultLogsSpecs, remains, start_processes
@@ -434,18 +435,14 @@ class TestTheEnvironment:
 
 def test_a_plug_in_gets_the_exception_too(programs):
     """As `record` would give it: through the handler that the environment names."""
-    programs.file(
-        "plugin_of_test.py",
-        """
+    code = """
 from holdfast.errors import ErrorHandler
 class Handler(ErrorHandler):
     def record_exception(self, e):
         print("handled", repr(e), flush=True)
-""",
-    )
-    programs.file("plugin_of_test-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: plugin-of-test\nVersion: 1\n")
-    programs.file(
-        "plugin_of_test-1.dist-info/entry_points.txt", "[holdfast.error_handlers]\nmine = plugin_of_test:Handler\n"
+"""
+    install_plugin(
+        programs.directory, "plugin_of_test", code, "[holdfast.error_handlers]\nmine = plugin_of_test:Handler\n"
     )
     ended = programs.worker(programs.file("script.py", "1 / 0"), HOLDFAST_ERROR_HANDLER="mine")
     assert ended.stdout == "handled ZeroDivisionError('division by zero')\n"
