@@ -49,10 +49,11 @@ def main() -> None:
             optimizer.zero_grad()
             accelerator.backward(loss)
             optimizer.step()
-        _save(accelerator, os.path.join(options.directory, str(epoch)))
         if worker.stop_requested():
             accelerator.set_trigger()
-        if accelerator.check_trigger():  # whoever was asked: all stop here
+        stops = accelerator.check_trigger()  # whoever was asked: all stop here
+        _save(accelerator, os.path.join(options.directory, str(epoch)))
+        if stops:
             break
     weight, bias = (parameter.item() for parameter in accelerator.unwrap_model(model).parameters())
     accelerator.print(f"{accelerator.num_processes} workers: y = {weight:.1f}x + {bias:.1f}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import sys
 import tempfile
 
 import pytest
@@ -39,6 +40,22 @@ def pytest_unconfigure(config):
         if value is not None:
             os.environ[name] = value
     place.cleanup()
+
+
+def _imports_torch(item):
+    return getattr(item.module, "IMPORTS_TORCH", False)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """A file whose tests import torch into this process says so, and comes last: torch starts threads, and a process
+    with threads starts its keeper in another way.
+    """
+    items.sort(key=_imports_torch)
+
+
+def pytest_runtest_teardown(item):
+    assert _imports_torch(item) or "torch" not in sys.modules, "a file that imports torch here sets IMPORTS_TORCH"
 
 
 def pytest_runtest_setup(item):

@@ -14,6 +14,8 @@ from holdfast.cli.options import GROUPS
 from holdfast.errors.kind import FailureKind
 from holdfast.rendezvous import RendezvousParameters, elastic_settings, rendezvous_handler_registry
 
+IMPORTS_TORCH = True
+
 ROOT = Path(__file__).parents[2]
 OPTIONS = [option for options in GROUPS.values() for option in options]
 

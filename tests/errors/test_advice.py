@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors.advice import advice
-from holdfast.errors.kind import FailureKind
+from holdfast.errors.kind import INTERPRETER_END, FailureKind
 
 
 @pytest.mark.parametrize("kind", FailureKind)
@@ -23,6 +23,12 @@ def test_an_exception_whose_class_says_more_has_advice_of_its_own():
 
 def test_the_place_is_named_where_it_is_known():
     assert "train.py:12 in step is where" in advice(FailureKind.EXCEPTION, "ValueError", "train.py:12 in step")
+
+
+def test_a_crash_after_the_last_line_is_not_looked_for_in_a_stack():
+    assert "destroy_process_group()" in advice("crash", where=INTERPRETER_END)
+    assert "destroy_process_group()" not in advice("crash", where="train.py:12 in step")
+    assert "destroy_process_group()" not in advice("exception", where=INTERPRETER_END)
 
 
 def test_a_kind_that_nobody_knows_has_none():

@@ -347,7 +347,8 @@ def test_a_spare_waits_and_ends_well(job):
     agents = five.start(*five.nodes[:4])
     five.wait_for_world(8)
     agents += five.start(five.nodes[4])
-    assert five.stays(lambda: len(five.alive()) == len(five.lives) == 8, 2)
+    five.wait_for_words(agents[4], "4 nodes run; this one waits as a spare")
+    assert len(five.alive()) == len(five.lives) == 8
     succeed(five, agents)
 
 

@@ -15,6 +15,8 @@ from holdfast.errors.tree import InputError
 from holdfast.processes.logs import DefaultLogsSpecs, LogsDest, LogsSpecs, find_logs_specs
 from holdfast.processes.std import Std
 
+IMPORTS_TORCH = True
+
 
 def envs(ranks=2, run_id="job", restart_count=0):
     return {

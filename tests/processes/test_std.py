@@ -4,6 +4,8 @@ import pytest
 
 from holdfast.processes.std import Std, to_map
 
+IMPORTS_TORCH = True
+
 
 def test_values_are_those_of_the_command_line():
     assert [Std.NONE, Std.OUT, Std.ERR, Std.ALL] == [0, 1, 2, 3]

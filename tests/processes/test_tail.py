@@ -18,6 +18,8 @@ import pytest
 from holdfast.processes import file_changes, tail
 from holdfast.processes.tail import LINGER_S, TailLog
 
+IMPORTS_TORCH = True
+
 DEADLINE_S = 60
 
 

@@ -20,6 +20,8 @@ from holdfast.rendezvous import shared_store
 from holdfast.rendezvous.shared_store import SharedStore
 from holdfast.rendezvous.store import LocalStore, QueueEmptyError, StoreTimeoutError
 
+IMPORTS_TORCH = True
+
 LONG_S = 60.0
 SHORT = timedelta(seconds=0.05)
 

@@ -25,6 +25,9 @@ TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
 DEADLINE_S = 90.0
 """How long anything may take that does happen."""
 
+LOOK_AGAIN_S = 0.05
+"""How often a file is looked at that an agent writes to."""
+
 _STEERS_A_JOB = ("PET_", "TORCHELASTIC_", "HOLDFAST_", "TORCH_")
 
 
@@ -108,6 +111,14 @@ class Job:
         self._selector.unregister(pidfd)
         os.close(pidfd)
         agent.reap()
+
+    def wait_for_words(self, agent, words, deadline_s=DEADLINE_S):
+        """Until the agent has said this to people."""
+        deadline = time.monotonic() + deadline_s
+        while words not in agent.stderr():  # a file: nothing announces a line of it
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"no sight of {words!r} within {deadline_s} s\n{self.describe()}")
+            self._take_in(LOOK_AGAIN_S)
 
     def agent(self, node):
         """The node's latest."""

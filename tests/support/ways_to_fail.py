@@ -305,6 +305,21 @@ CRASHES = [
         where=f"{SCRIPT}:3",
     ),
     Way(
+        "SIGABRT after the last line",
+        """
+        import ctypes
+        make = ctypes.pythonapi.PyCapsule_New
+        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p] * 3
+        terminate = ctypes.CDLL("libstdc++.so.6")._ZSt9terminatev
+        ends_with_the_module = make(1, None, ctypes.cast(terminate, ctypes.c_void_p))
+        """,
+        "crash",
+        "(SIGABRT)",
+        "<no Python frame>",
+        "terminate called without an active exception",
+        where="the end of the interpreter",
+    ),
+    Way(
         "SIGBUS",
         """
         import mmap

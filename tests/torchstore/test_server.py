@@ -8,11 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
 
 import pytest
-from liveness import footprint, settle
+from liveness import quiet_footprint, settle
 from store_peer import StorePeer, get, ping, set_, text, wait
 
 from holdfast.torchstore import TorchStoreServer
@@ -93,14 +91,6 @@ def test_each_server_has_keys_of_its_own(server):
 
 
 # The end
-
-
-def quiet_footprint():
-    """After the last threads of earlier tests have left the kernel, too."""
-    deadline = time.monotonic() + 1
-    while len(os.listdir("/proc/self/task")) > threading.active_count() and time.monotonic() < deadline:
-        time.sleep(0.001)
-    return footprint()
 
 
 def test_nothing_is_left_after_stop():

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from liveness import footprint, settle
+from liveness import quiet_footprint, settle
 from signpost import Signpost
 
 from holdfast.watchdog import FileTimerServer
@@ -111,7 +111,6 @@ def nothing_left():
     for thread in threading.enumerate():
         if thread is not threading.current_thread():
             thread.join(DEADLINE_S)
-    settle(footprint() | {"threads": threading.active_count()})
-    before = footprint()
+    before = quiet_footprint()
     yield
     settle(before)

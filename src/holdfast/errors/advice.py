@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.errors.kind import FailureKind
+from holdfast.errors.kind import INTERPRETER_END, FailureKind
 
 _BY_EXCEPTION = {
     "SyntaxError": "Correct the program's text: it cannot be compiled, so every restart would end the same.",
@@ -49,6 +49,12 @@ _BY_KIND = {
 }
 
 
+_AFTER_THE_LAST_LINE = (
+    "The program itself had come to its end, and native code was still at work when the interpreter ended. With torch, "
+    "wait for every collective, and call torch.distributed.destroy_process_group() as the last thing."
+)
+
+
 def advice(kind: FailureKind | str, exception: str = "", where: str = "") -> str:
     """What to do about a failure of this kind, in one or two sentences; "" for a kind that nobody knows.
 
@@ -58,5 +64,7 @@ def advice(kind: FailureKind | str, exception: str = "", where: str = "") -> str
         known = FailureKind(kind)
     except ValueError:
         return ""
+    if known is FailureKind.CRASH and where == INTERPRETER_END:
+        return _AFTER_THE_LAST_LINE
     named = _BY_EXCEPTION.get(exception.rpartition(".")[2]) if known is FailureKind.EXCEPTION else None
     return named or _BY_KIND[known].format(place=where or "the innermost frame of your own code")

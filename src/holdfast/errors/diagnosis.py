@@ -7,7 +7,7 @@ import re
 import signal
 
 from holdfast.errors.error_file import thread_in
-from holdfast.errors.kind import FailureKind, is_lost_peer, says_lost_peer
+from holdfast.errors.kind import INTERPRETER_END, FailureKind, is_lost_peer, says_lost_peer
 from holdfast.errors.text import encodable, visible
 
 TYPE_CHECKING = False
@@ -40,6 +40,7 @@ _FRAME = re.compile(
     r'^\s*(?:[|+\s-]*)File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:,? in (?P<function>.+))?$', re.MULTILINE
 )
 _LAST_LINE = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?::(?: (?P<text>.*))?)?$")
+_NO_FRAME = "<no Python frame>"
 _TRACEBACK = "Traceback (most recent call last):"
 _CRASHED_THREAD = "Current thread 0x"
 _CRASH = "Fatal Python error"
@@ -166,7 +167,7 @@ def _signalled(number: int, pid: int, evidence: Evidence) -> Diagnosis:
         said, found, stacks = said.rpartition(f"{_CRASH}: ")
         said, stacks = (said, found + stacks) if found else (stacks, "")
     stacks = _crashed_first(stacks.strip())
-    where = where_in(stacks)
+    where = where_in(stacks) or (INTERPRETER_END if _NO_FRAME in stacks else "")
     if len(stacks) > STACKS_MAX_CHARS:
         stacks = f"{stacks[:STACKS_MAX_CHARS]}\n..."
     return Diagnosis(kind, "\n".join([message, *([stacks] if stacks else [])]) + _tail(said), where)

@@ -40,6 +40,9 @@ class FailureKind(StrEnum):
     """It took longer than it had allowed itself, and the watchdog ended it."""
 
 
+INTERPRETER_END = "the end of the interpreter"
+"""Where a process crashes that has left its program's last line behind."""
+
 INFRASTRUCTURE = frozenset({FailureKind.COMMUNICATION, FailureKind.KILLED, FailureKind.OUT_OF_MEMORY})
 """What a machine or a network may be to blame for, so that it helps to wait a little before the next attempt."""
 
