@@ -125,6 +125,7 @@ def main() -> None:
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if on_gpu else "gloo")
     train(options, device)
+    dist.barrier()  # nobody leaves while collectives are under way: torch's threads abort a process that ends too early
     dist.destroy_process_group()  # not after a failure, when it might wait for the others
 
 

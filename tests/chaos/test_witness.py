@@ -7,6 +7,7 @@ import select
 import subprocess
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -23,6 +24,7 @@ class Member(HTTPServer):
 
     def __init__(self):
         self.may_answer = threading.Event()
+        self.is_asked = threading.Event()
         self.asked = 0
         super().__init__(("127.0.0.1", 0), _Answer)
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01})
@@ -42,6 +44,7 @@ class Member(HTTPServer):
 class _Answer(BaseHTTPRequestHandler):
     def do_POST(self):
         self.server.asked += 1
+        self.server.is_asked.set()
         self.rfile.read(int(self.headers["Content-Length"]))
         self.server.may_answer.wait(DEADLINE_S)
         self.send_response(200)
@@ -75,13 +78,13 @@ def test_an_answer_that_takes_long_is_written_down(member, tmp_path):
     changes.watch_once(str(path), IN_MODIFY)
     process = subprocess.Popen([sys.executable, witness.__file__, "0.3", path, member.endpoint])
     try:
-        late = threading.Timer(1.0, member.may_answer.set)
-        late.start()
-        select.select([changes.fd], [], [], DEADLINE_S)
+        assert member.is_asked.wait(DEADLINE_S)
+        time.sleep(0.5)  # what takes long
+        member.may_answer.set()
+        assert select.select([changes.fd], [], [], DEADLINE_S)[0]
         (line, *_) = path.read_text().splitlines()
         assert json.loads(line)["took_s"] > 0.3
     finally:
-        late.cancel()
         changes.close()
         process.kill()
         process.wait()
