@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 
 import pytest
 from liveness import wait_for_end
@@ -207,10 +208,11 @@ def test_nothing_is_left_of_a_network_that_could_not_be_made():
 
 
 MAKER = """
-import os, signal, sys
+import signal, subprocess, sys
 from network import Network
 net = Network(1).__enter__()
-program = net.nodes[0].run(["sleep", "1000"])
+program = net.nodes[0].run(["sh", "-c", "echo; exec sleep 1000"], stdout=subprocess.PIPE)
+program.stdout.readline()  # it has come into the network
 print(program.pid, net.nodes[0].namespace, flush=True)
 if sys.argv[1] == "killed":
     signal.pause()
@@ -223,7 +225,9 @@ def maker():
     made = []
 
     def start(how):
-        environment = {**os.environ, "PYTHONPATH": os.path.dirname(sys.modules["network"].__file__)}
+        support = os.path.dirname(sys.modules["network"].__file__)
+        # The directory is found again by its name, which depends on this process's temporary directory.
+        environment = {**os.environ, "PYTHONPATH": support, "TMPDIR": tempfile.gettempdir()}
         command = [sys.executable, "-W", "ignore", "-c", MAKER, how]
         made.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment))
         pid, name = made[-1].stdout.readline().split()
