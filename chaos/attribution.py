@@ -49,7 +49,9 @@ class Stage(NamedTuple):
     after: int
     is_slow: bool = False
     mute: frozenset[str] = frozenset()
-    """The nodes whose disk was full, so that what they told may not have been kept."""
+    """The nodes whose disk was full, now or when the generation began, so that what they told may not have been kept:
+    how it ended, or that they were in it.
+    """
 
     @property
     def text(self) -> str:

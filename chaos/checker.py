@@ -297,7 +297,8 @@ def _stages(entries: Sequence[Entry], lease_s: float) -> Iterator[Stage]:
     faults: list[Entry] = []
     returning: set[str] = set()
     full: set[str] = set()
-    mute: set[str] = set()
+    mute: set[str] = set()  # the nodes whose disk was full at some time of this stage,
+    mute_at_start: set[str] = set()  # and of the one in which the generation began
     slow = [(entry["began_s"], entry["began_s"] + entry["took_s"]) for entry in entries if entry["event"] == "slow"]
     began_s = 0.0
     for entry in entries:
@@ -317,7 +318,9 @@ def _stages(entries: Sequence[Entry], lease_s: float) -> Iterator[Stage]:
                 is_slow = any(since <= entry["at_s"] and until >= began_s - lease_s for since, until in slow)
                 generations = (entry["before"], entry["generation"])
                 away = frozenset(returning)
-                yield Stage(entry["stage"], tuple(faults), away, *generations, is_slow, frozenset(mute))
+                yield Stage(entry["stage"], tuple(faults), away, *generations, is_slow, frozenset(mute | mute_at_start))
+            if entry["before"] != entry["generation"]:
+                mute_at_start = mute
             faults, returning, mute, began_s = [], set(), set(full), entry["at_s"]
 
 

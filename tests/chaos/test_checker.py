@@ -247,6 +247,18 @@ def test_how_a_worker_failed_is_not_known_where_the_disk_was_full(story):
     only(story, "ends are told rightly")
 
 
+def test_how_a_worker_failed_is_not_known_where_the_disk_was_full_when_its_generation_began(story):
+    story.fault("fill_disk", "node1", amount=0)
+    story.remove_node("node3")
+    story.add("undo", step=0, kind="fill_disk", node="node1")
+    story.nothing("flap_link", "node2")
+    story.kill_agent("node2", reason="rank 0 on node1 failed: nobody knows how")
+    story.finish()
+    assert problems(story.entries) == []
+    story.entries.remove(story.find("fault", kind="fill_disk"))
+    only(story, "ends are told rightly")
+
+
 def test_victims_of_a_loss_may_tell_that_they_lost_a_peer(story):
     victim = story.failure("node1", "communication", 1)
     story.fault("kill_agent", "node3")
