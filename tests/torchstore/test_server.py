@@ -182,6 +182,18 @@ def test_a_child_that_is_forked_meanwhile_has_neither_the_port_nor_the_clients()
     run_alone("-c", CHILD_OF_A_SERVER)
 
 
+def test_a_child_that_stops_its_copy_leaves_the_port_to_its_parent():
+    with TorchStoreServer("127.0.0.1") as server:
+        pid = os.fork()
+        if not pid:
+            server.stop()
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        server.start()
+        with StorePeer(server.port) as peer:
+            peer.ask()
+
+
 def test_neither_port_nor_clients_wait_for_a_child_that_still_has_them(server):
     # As one has that was just forked, and has not run yet.
     with StorePeer(server.port) as peer, StorePeer(server.port, greets=False) as stranger:

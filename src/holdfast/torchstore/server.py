@@ -32,6 +32,7 @@ class TorchStoreServer:
     def __init__(self, host: str, port: int = 0) -> None:
         self._listener: socket | None = _listen(host, port)
         self._port: int = self._listener.getsockname()[1]
+        self._owner_pid = os.getpid()
         self._thread: Thread | None = None
         self._wake = -1
         self._loop: Loop | None = None
@@ -85,7 +86,7 @@ class TorchStoreServer:
             os.eventfd_write(self._wake, 1)
             self._thread.join()
             self._thread = None
-        if self._listener is not None:
+        if self._listener is not None and os.getpid() == self._owner_pid:  # a forked process has a copy, not the server
             from _socket import SHUT_RDWR  # noqa: PLC0415 - the server can only be there if this is
 
             self._listener.shutdown(SHUT_RDWR)  # to close is not enough while a child that was just forked has it
