@@ -7,10 +7,10 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from holdfast import descriptors
 from holdfast.coordination.client import EmbeddedStore
 from holdfast.coordination.server import EmbeddedServer
 from holdfast.rendezvous.decide import Settings
-from holdfast.rendezvous.meeting_place import allow_descriptors
 from holdfast.rendezvous.member import Member
 from holdfast.rendezvous.membership import Membership
 from holdfast.rendezvous.records import Keys, Node, StacksRequest
@@ -40,7 +40,7 @@ class Agent:
     def leave_group(self, reason: Leave) -> None:
         self.break_down(RuntimeError(reason.reason))
 
-    def break_down(self, error: Exception) -> None:
+    def break_down(self, error: BaseException) -> None:
         self.started.set_exception(error)
 
     def fence(self, fence_at: float) -> None: ...
@@ -79,7 +79,7 @@ async def meet(port: int, share: int, count: int, run_id: str) -> None:
 
 
 def main(what: str, *words: str) -> None:
-    allow_descriptors(CONNECTIONS_MAX)
+    descriptors.allow(2 * CONNECTIONS_MAX + 256)  # the server leaves a part to the rest of the process
     if what == "server":
         asyncio.run(serve())
     else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import os
 import random
 import shutil
@@ -15,13 +16,14 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from chaos.checker import problems
+from chaos.checker import Transcript, broken_laws
 from chaos.course import Course, gather
 from chaos.faults import possible, slow_how
-from chaos.kinds import ADD_NODE
+from chaos.kinds import ADD_NODE, KINDS
 from chaos.record import read
 from chaos.result import compare
 from chaos.storm import plan
+from chaos.summary import summary, table
 from chaos.world import ChaosError, World, remove
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ def main(words: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(words)
     if options.check:
         with open(options.check) as file:
-            return _judge(read(file))
+            return _judge(read(file), options.json)
     lacking = _lacking(options.backend)
     if lacking:
         print(f"chaos: {lacking}", file=sys.stderr)
@@ -47,9 +49,11 @@ def main(words: Sequence[str] | None = None) -> int:
             print(f"chaos: no fault {', '.join(sorted(unknown))} here; there are: {', '.join(can)}", file=sys.stderr)
             return 2
         can = {name: text for name, text in can.items() if name in only}
+    else:
+        can = {name: text for name, text in can.items() if KINDS[name].is_covered}
     replay = f"make chaos SEED={seed} FAULTS={options.faults} BACKEND={options.backend}"
     replay += f" ONLY={options.only}" if options.only else ""
-    print(f"storm {seed}: {options.faults} faults, nodes meet in {options.backend}")
+    print(f"storm {seed}: {options.faults} faults, nodes meet in {options.backend}; again with: {replay}")
     print("\n".join(f"  can     {name}: {text}" for name, text in can.items()))
     print("\n".join(f"  cannot  {name}: {why}" for name, why in cannot.items()), flush=True)
     return _storm(options, seed, frozenset(can), replay)
@@ -67,7 +71,7 @@ def _storm(options: argparse.Namespace, seed: int, can: frozenset[str], replay: 
                 print(f"{error}\n{world.describe()}", file=sys.stderr)
             gather(world)
             compare(world.record, world.history.parent)
-        code = _judge(world.record.entries)
+        code = _judge(world.record.entries, options.json)
         print(f"{time.monotonic() - began:.0f} s")
     finally:
         if code:
@@ -77,11 +81,17 @@ def _storm(options: argparse.Namespace, seed: int, can: frozenset[str], replay: 
     return code
 
 
-def _judge(entries: list[dict[str, object]]) -> int:
-    found = problems(entries)
+def _judge(entries: list[dict[str, object]], json_path: str | None) -> int:
+    transcript = Transcript(entries)
+    found = broken_laws(transcript)
+    numbers = summary(transcript, found)
     for problem in found:
         print(f"VIOLATION  {problem}")
+    print(table(numbers))
     print("nothing went wrong" if not found else f"{len(found)} violation{'s' * (len(found) > 1)}")
+    if json_path:
+        with open(json_path, "w") as file:
+            json.dump(numbers, file, indent=2)
     return 1 if found else 0
 
 
@@ -111,6 +121,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--backend", choices=("etcd", "c10d"), default="etcd", help="where the nodes meet")
     parser.add_argument("--only", metavar="FAULT,...", help="only these kinds of faults")
     parser.add_argument("--keep", action="store_true", help="keep what was seen, also of a storm that was weathered")
+    parser.add_argument("--json", metavar="PATH", help="write faults, restarts, losses and violations there")
     parser.add_argument("--check", metavar="PATH", help="no storm: check the record.jsonl of an earlier one again")
     return parser
 

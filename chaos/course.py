@@ -8,18 +8,23 @@ import time
 from typing import TYPE_CHECKING
 
 from chaos.faults import FILLER, Faults
-from chaos.kinds import ADD_NODE, KILL_ETCD, KILL_WORKER, KINDS, After, Break
+from chaos.kinds import ADD_NODE, FILL_ETCD, KILL_ETCD, KILL_WORKER, KINDS, After, Break
 from chaos.storm import NODES, Fault
-from chaos.world import GONE_MAX_S, wait_until_ended
+from chaos.world import GONE_MAX_S, ChaosError, wait_until_ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from chaos.storm import Step
-    from chaos.world import World
+    from chaos.world import Agent, World
 
 LAST_STEPS = 40
 """How many steps the training makes after the last fault."""
+
+STUCK_MAX = 5
+"""How often the world may not go on before the storm is given up. Each time is a violation; the job is then started
+again, so that one of them does not hide all others.
+"""
 
 
 class Course:
@@ -32,6 +37,8 @@ class Course:
         self._nodes = set(range(NODES))
         self._staying: set[Fault] = set()
         self._count = 0
+        self._all = sum(len(step.faults) for step in world.plan.steps)
+        self._stuck = 0
 
     def run(self) -> None:
         world = self._world
@@ -41,40 +48,80 @@ class Course:
         world.settle(self._nodes, new=True, stage="start")
         self._say(f"{NODES} nodes run after {time.monotonic() - began:.1f} s")
         for number, step in enumerate(world.plan.steps):
-            self._step(number, step)
+            try:
+                self._step(number, step)
+            except ChaosError as error:
+                self._stuck += 1
+                if self._stuck > STUCK_MAX:
+                    raise
+                self._say(f"      STUCK: {error}")
+                self._recover(number, step)
         self._finish(len(world.plan.steps))
 
     def _step(self, number: int, step: Step) -> None:
         world = self._world
         for fault in step.undo:
             self._undo(number, fault)
-        began = time.monotonic()
-        breaks = False
-        for fault in step.faults:
-            kind = KINDS[fault.kind]
-            self._faults.do(number, fault)
-            breaks = breaks or kind.breaks is not Break.NOTHING
-            if fault.kind == ADD_NODE:
-                self._nodes.add(fault.node)
-            elif kind.after in (After.IDLE, After.RETURNS):
-                self._nodes.discard(fault.node)
-            elif kind.after is After.STAYS:
-                self._staying.add(fault)
         if not step.faults:
             return
+        began, before, lives = time.monotonic(), world.generation, world.settled
+        agents = set(world.running.values())
+        for fault in step.faults:
+            self._do(number, fault)
         self._count += len(step.faults)
         self._see_off([fault.node for fault in step.faults if KINDS[fault.kind].after is After.IDLE])
-        before = world.generation
-        world.settle(self._nodes, new=breaks, stage=f"{number} do")
+        if self._settle(number, step, [agent for agent in world.running.values() if agent in agents]):
+            came = f"generation {before} → {world.generation}" if world.settled != lives else "no new generation"
+        else:
+            self._restart(f"{number} restart")
+            came = f"the end of the job; job {world.job} runs"
+        what = " + ".join(self._named(fault) for fault in step.faults)
+        self._say(f"{self._count:4}/{self._all}  {what:<44}  {came}, {time.monotonic() - began:.1f} s")
+
+    def _do(self, number: int, fault: Fault) -> None:
+        kind = KINDS[fault.kind]
+        self._faults.do(number, fault)
+        if fault.kind == ADD_NODE:
+            self._nodes.add(fault.node)
+        elif kind.after in (After.IDLE, After.RETURNS):
+            self._nodes.discard(fault.node)
+        elif kind.after is After.STAYS:
+            self._staying.add(fault)
+
+    def _settle(self, number: int, step: Step, agents: list[Agent]) -> bool:
+        """Wait until the world runs again, with nodes that come back by themselves. False if the job has ended, which
+        is decided by those `agents` that were there before.
+        """
+        world = self._world
+        breaks = any(KINDS[fault.kind].breaks is not Break.NOTHING for fault in step.faults)
+        breaks = breaks or any(fault.kind == FILL_ETCD and fault.amount for fault in step.faults)
+        may_end = any(KINDS[fault.kind].ends for fault in step.faults)
+        if not world.settle(self._nodes, new=breaks, stage=f"{number} do", deciding=agents if may_end else None):
+            return False
         returning = [fault for fault in step.faults if KINDS[fault.kind].after is After.RETURNS]
         for fault in returning:
             self._faults.undo(number, fault)
             self._nodes.add(fault.node)
         if returning:
             world.settle(self._nodes, new=True, stage=f"{number} undo")
-        what = " + ".join(self._named(fault) for fault in step.faults)
-        generations = f"generation {before} → {world.generation}" if world.generation > before else "no new generation"
-        self._say(f"{self._count:4}  {what:<44}  {generations}, {time.monotonic() - began:.1f} s")
+        return True
+
+    def _restart(self, stage: str) -> None:
+        """A new job on the nodes that should run. It goes on with the training where it was saved."""
+        world = self._world
+        world.clear()
+        world.begin_job()
+        for node in sorted(self._nodes):
+            world.start(node, warm=True)
+        world.settle(self._nodes, new=True, stage=stage)
+
+    def _recover(self, number: int, step: Step) -> None:
+        """The world did not go on. Undo what is half done, and start the job anew."""
+        for fault in step.faults:
+            if KINDS[fault.kind].after is After.RETURNS and fault.node not in self._nodes:
+                self._faults.undo(number, fault)
+                self._nodes.add(fault.node)
+        self._restart(f"{number} recovery")
 
     def _undo(self, number: int, fault: Fault) -> None:
         self._faults.undo(number, fault)
@@ -130,13 +177,17 @@ def gather(world: World) -> None:
                     world.record.add("unread", node=world.name(node), line=line[:200])
                     continue
                 if name.startswith("holdfast."):
+                    details = json.loads(metadata["details"])
+                    if name == "holdfast.stacks":
+                        details["is_kept"] = (path.parent / details["file"]).exists()
                     world.record.add(
                         "told",
                         run=path.parent.name,
+                        job=int(metadata["run_id"].rpartition("-")[2]),
                         node=world.name(node),
                         name=name.removeprefix("holdfast."),
                         monotonic_s=metadata["monotonic"],
-                        details=json.loads(metadata["details"]),
+                        details=details,
                     )
         shutil.copytree(
             world.disk(node),

@@ -15,20 +15,27 @@ from typing import TYPE_CHECKING, Any
 from chaos.kinds import (
     ADD_NODE,
     CUT_LINK,
+    CUT_WITHOUT_KEEPER,
     FILL_DISK,
     FLAP_LINK,
+    FLAP_NODE,
     FREEZE_WORKER,
+    HANG_WORKER,
     KILL_AGENT,
     KILL_ETCD,
     KILL_WORKER,
     KINDS,
     PAUSE_AGENT,
     REMOVE_NODE,
+    REMOVE_WITHOUT_KEEPER,
     SHIFT_CLOCK,
     SLOW_LINK,
     STOP_AGENT,
+    STOP_KEEPER,
+    STOP_NODE,
     STOP_WORKER,
 )
+from chaos.store_faults import StoreFaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,13 +51,22 @@ CHUNK_BYTES = 1 << 20
 FULL_RATE_KBIT_S = 50_000
 """A slowed link of this many kbit/s, divided by how many times slower it is to be."""
 
+STOPPED = 2
+"""How a worker hangs that a signal has stopped."""
+
+FLAP_S = 15.0
+"""For how long a node flaps."""
+
+FLAP_PERIOD_S = 1.0
+"""How long each of its agents lives."""
+
 _COMMAND_MAX_S = 30
 
 
 def possible(backend: str) -> tuple[dict[str, str], dict[str, str]]:
     """The faults that can be done here, each with how, and those that cannot, each with the reason."""
-    can = {name: kind.text for name, kind in KINDS.items() if backend == "etcd" or not kind.needs_etcd}
-    cannot = {name: f"meets in etcd only, and this is {backend}" for name in KINDS if name not in can}
+    can = {name: kind.text for name, kind in KINDS.items() if kind.backend in ("", backend)}
+    cannot = {name: f"{kind.backend} only, and this is {backend}" for name, kind in KINDS.items() if name not in can}
     slowing = slow_how()
     if slowing:
         can[SLOW_LINK] += f" by {slowing}"
@@ -79,7 +95,7 @@ class Faults:
     def __init__(self, world: World, slowing: str) -> None:
         self._world = world
         self._slowing = slowing
-        self._member: int | None = None
+        self._store = StoreFaults(world)
         self._deeds: dict[str, Callable[[Fault], dict[str, Any]]] = {
             KILL_WORKER: self._kill_worker,
             STOP_WORKER: self._stop_worker,
@@ -91,10 +107,26 @@ class Faults:
             FLAP_LINK: self._flap_link,
             SLOW_LINK: self._slow_link,
             SHIFT_CLOCK: self._shift_clock,
-            KILL_ETCD: self._kill_etcd,
             FILL_DISK: self._fill_disk,
             REMOVE_NODE: self._remove_node,
             ADD_NODE: self._add_node,
+            STOP_KEEPER: self._stop_keeper,
+            CUT_WITHOUT_KEEPER: self._cut_without_keeper,
+            STOP_NODE: self._stop_node,
+            REMOVE_WITHOUT_KEEPER: self._remove_without_keeper,
+            HANG_WORKER: self._hang_worker,
+            FLAP_NODE: self._flap_node,
+            **self._store.deeds,
+        }
+        self._remedies: dict[str, Callable[[int], object]] = {
+            STOP_AGENT: lambda node: world.signal_agent(node, signal.SIGCONT),
+            STOP_NODE: self._continue_node,
+            CUT_LINK: self._mend_link,
+            CUT_WITHOUT_KEEPER: self._mend_with_keeper,
+            SLOW_LINK: lambda node: self._slow(node, 0),
+            SHIFT_CLOCK: lambda node: world.set_clock(node, world.plan.clocks_s[node]),
+            FILL_DISK: self._free_disk,
+            KILL_ETCD: lambda _: self._store.bring_back(),
         }
 
     def do(self, step: int, fault: Fault) -> None:
@@ -103,26 +135,12 @@ class Faults:
         began = time.monotonic()
         hit = self._deeds[fault.kind](fault)
         took_s = round(time.monotonic() - began, 3)
-        world.record.add("fault", step=step, kind=fault.kind, node=node, took_s=took_s, **hit)
+        facts = {"began_s": round(began, 3), "took_s": took_s, **hit}
+        world.record.add("fault", step=step, kind=fault.kind, node=node, **facts)
 
     def undo(self, step: int, fault: Fault) -> None:
         world, node = self._world, fault.node
-        if fault.kind == STOP_AGENT:
-            world.signal_agent(node, signal.SIGCONT)
-        elif fault.kind == CUT_LINK:
-            world.network.mend(world.network.nodes[node])
-        elif fault.kind == SLOW_LINK:
-            self._slow(node, 0)
-        elif fault.kind == SHIFT_CLOCK:
-            world.set_clock(node, world.plan.clocks_s[node])
-        elif fault.kind == FILL_DISK:
-            for name in os.listdir(world.disk(node)):
-                if name.startswith(FILLER):
-                    os.unlink(world.disk(node) / name)
-        elif fault.kind == KILL_ETCD:
-            assert self._member is not None
-            world.cluster.restart(self._member)
-            self._member = None
+        self._remedies[fault.kind](node)
         world.record.add("undo", step=step, kind=fault.kind, node=world.name(node) if node >= 0 else "")
 
     # Workers
@@ -138,6 +156,23 @@ class Faults:
 
     def _freeze_worker(self, fault: Fault) -> dict[str, Any]:
         return self._signal_worker(fault, signal.SIGSTOP)
+
+    def _hang_worker(self, fault: Fault) -> dict[str, Any]:
+        """Ask a worker to stand still and wait until it does, or stop it. `hit` is false if it ended before."""
+        if fault.amount == STOPPED:
+            return self._signal_worker(fault, signal.SIGSTOP)
+        worker = self._world.observer.worker(self._world.name(fault.node), fault.local_rank)
+        request = self._world.requests / f"{self._world.name(fault.node)}-{fault.local_rank}"
+        with open(request.with_suffix(".new"), "w") as file:
+            file.write(("before", "after")[fault.amount])
+        os.replace(request.with_suffix(".new"), request)
+        deadline = time.monotonic() + _COMMAND_MAX_S
+        while request.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if worker is None or request.exists():
+            request.unlink(missing_ok=True)
+            return {"hit": False}
+        return {"hit": True, "pid": worker.pid, "rank": worker.rank, "generation": worker.generation}
 
     def _signal_worker(self, fault: Fault, signum: signal.Signals) -> dict[str, Any]:
         """`hit` is false if another fault of the same step has ended it already."""
@@ -170,11 +205,67 @@ class Faults:
         self._world.start(fault.node, warm=bool(fault.amount))
         return {}
 
+    # Keepers
+
+    def _stop_keeper(self, fault: Fault) -> dict[str, Any]:
+        self._world.signal_keepers(fault.node, signal.SIGSTOP)
+        time.sleep(fault.seconds)  # as long as the fault is
+        self._world.signal_keepers(fault.node, signal.SIGCONT)
+        return {}
+
+    def _stop_node(self, fault: Fault) -> dict[str, Any]:
+        self._world.signal_keepers(fault.node, signal.SIGSTOP)
+        return self._stop_agent(fault)
+
+    def _continue_node(self, node: int) -> None:
+        self._world.signal_keepers(node, signal.SIGCONT)
+        self._world.signal_agent(node, signal.SIGCONT)
+
+    def _mend_with_keeper(self, node: int) -> None:
+        self._world.signal_keepers(node, signal.SIGCONT)
+        self._mend_link(node)
+
+    def _cut_without_keeper(self, fault: Fault) -> dict[str, Any]:
+        self._world.signal_keepers(fault.node, signal.SIGSTOP)
+        return self._cut_link(fault)
+
+    def _remove_without_keeper(self, fault: Fault) -> dict[str, Any]:
+        self._world.signal_keepers(fault.node, signal.SIGSTOP)
+        return self._remove_node(fault)
+
+    # Nodes that flap
+
+    def _flap_node(self, fault: Fault) -> dict[str, Any]:
+        """Let a node's agent be ended, then start and be ended again and again. The last one stays.
+
+        `flapped` is what was ended, and how. `from_s` is when the others ran without the node, and `until_s` when the
+        last agent started: between the two, those that come and go are to leave the others in peace.
+        """
+        world = self._world
+        signum = signal.SIGTERM if fault.amount else signal.SIGKILL
+        flapped = [world.end_agent(fault.node, signum)]
+        others = set(world.running)
+        world.wait_until_gone(flapped[0])
+        flaps_s = FLAP_S if world.wait_until_runs(others) else 0.0
+        from_s = time.monotonic()
+        while time.monotonic() < from_s + flaps_s:
+            world.start(fault.node, warm=True)
+            time.sleep(FLAP_PERIOD_S)  # as long as this agent lives
+            flapped.append(world.end_agent(fault.node, signum))
+            world.wait_until_gone(flapped[-1])
+        until_s = time.monotonic()
+        world.start(fault.node, warm=True)
+        flaps = {"flapped": [agent.number for agent in flapped], "signal": int(signum)}
+        return {**flaps, "from_s": round(from_s, 3), "until_s": round(until_s, 3)}
+
     # Links
 
     def _cut_link(self, fault: Fault) -> dict[str, Any]:
         self._world.network.cut(self._world.network.nodes[fault.node])
         return {}
+
+    def _mend_link(self, node: int) -> None:
+        self._world.network.mend(self._world.network.nodes[node])
 
     def _flap_link(self, fault: Fault) -> dict[str, Any]:
         node = self._world.network.nodes[fault.node]
@@ -211,20 +302,11 @@ class Faults:
                     _fill(lambda: file.write(bytes(CHUNK_BYTES)))
         return {"amount": fault.amount, "free_bytes": shutil.disk_usage(disk).free}
 
-    # The store
-
-    def _kill_etcd(self, fault: Fault) -> dict[str, Any]:
-        del fault
-        deadline = time.monotonic() + _COMMAND_MAX_S
-        while self._member is None:
-            try:
-                self._member = self._world.cluster.leader()
-            except AssertionError:  # they are about to elect one
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
-        self._world.cluster.kill(self._member)
-        return {"member": self._member}
+    def _free_disk(self, node: int) -> None:
+        disk = self._world.disk(node)
+        for name in os.listdir(disk):
+            if name.startswith(FILLER):
+                os.unlink(disk / name)
 
 
 class _FullError(Exception):

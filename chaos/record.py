@@ -3,16 +3,19 @@
 | event | says |
 |---|---|
 | storm | seed, backend, how many workers each node has, how long a lease is |
-| agent, agent_end | an agent was started; it ended, with its exit code |
-| begin, end | a worker said that it began; its connection ended |
+| job | a new job begins: the last one has ended, or was stuck |
+| agent, agent_end | an agent was started; it ended, with its exit code and the last that it said |
+| cleared | an agent that the storm ends, since its job is over or stuck |
+| begin, end | a worker said that it began; its connection ended, and the last time of its own clock |
 | fact | a line of the training's history |
 | fault, undo | something was done; it was undone |
 | settled | the world runs again: the generation, and what the stage was |
+| job_end | the agents have all given up the job |
 | left | processes on a node that should have none |
 | stuck | the world did not run again: what was waited for |
 | told | an agent's event, read from its events.jsonl when all was over |
 | unread | a line of such a file that is no event |
-| slow | the witness waited for long |
+| slow | the witness waited for long, and how much of that it was woken late |
 | done | the training's steps |
 | result | how the training compares with an undisturbed one |
 """

@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import sys
 import tempfile
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 NEEDS = {
     "root": (lambda: os.geteuid() == 0, "needs to be root"),
@@ -23,6 +25,10 @@ NEEDS = {
 
 _PLACE = pytest.StashKey()
 
+# How fast a machine is today proves nothing. An example that fails can be given to `reproduce_failure`.
+settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile("here")
+
 
 def pytest_configure(config):
     """What jobs of tests leave goes with us, and they are not listed among those of the person who tests."""
@@ -31,6 +37,19 @@ def pytest_configure(config):
     environment = {"TMPDIR": place.name, "XDG_STATE_HOME": os.path.join(place.name, "state")}
     config.stash[_PLACE] = (place, {name: os.environ.get(name) for name in environment})
     os.environ.update(environment)
+    _treat_signals_as_a_terminal_does()
+
+
+def _treat_signals_as_a_terminal_does():
+    """A job in the background of a script, or under nohup, inherits ignored signals. The programs that tests start
+    must not: many tests send these signals. Tests about ignored signals ignore them themselves.
+    """
+    for signum in (signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD):
+        if signal.getsignal(signum) is signal.SIG_IGN:
+            signal.signal(signum, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def pytest_unconfigure(config):

@@ -23,7 +23,7 @@ PUBLIC = {
     """,
     "holdfast.coordination": """
         BlockingStore CompactedError CoordinationError CoordinationStore EmbeddedServer EmbeddedStore EtcdStore
-        LeaseLostError LoopThread MemoryStore StoreRefusedError StoreUnavailableError Watch
+        LeaseLostError LoopThread MemoryStore StoreFullError StoreRefusedError StoreUnavailableError Watch
     """,
     "holdfast.errors": """
         Category ChildFailedError ErrorHandler HoldfastError InfrastructureError InputError PlatformError ProcessFailure

@@ -21,7 +21,8 @@ from signpost import tell
 
 from holdfast.agent import WorkerSpec, WorkerState
 from holdfast.errors import InputError
-from holdfast.processes import SignalException, Std
+from holdfast.errors.tree import InfrastructureError
+from holdfast.processes import PContext, SignalException, Std
 from holdfast.processes.kept import KeptProcesses
 
 ENVIRONMENT = [
@@ -487,6 +488,16 @@ def test_the_old_name_of_an_entrypoint(rdzv):
         spec = WorkerSpec("r", 1, rdzv, fn=functions.double)
     assert spec.entrypoint is functions.double
     assert spec.get_entrypoint_name() == "double"
+
+
+def test_nothing_is_started_beside_a_process_that_survives_sigkill(python_agent, monkeypatch):
+    """No process survives root's SIGKILL here: that one does is what the set is made to say."""
+    agent = python_agent("raise SystemExit(3)", max_restarts=3)
+    monkeypatch.setattr(PContext, "stuck", property(lambda _: (4242,)))
+    with pytest.raises(InfrastructureError, match="SIGKILL has not ended PID 4242"):
+        agent.run()
+    run = Path(agent._logs_specs.run_dir)
+    assert [path.name for path in run.glob("attempt_*")] == ["attempt_0"]
 
 
 def test_a_worker_stuck_in_the_kernel_is_not_restarted():

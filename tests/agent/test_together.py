@@ -11,15 +11,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import signpost
 from signpost import tell
 
-from holdfast.agent import LocalElasticAgent, WorkerSpec, WorkerState
+from holdfast.agent import LocalElasticAgent, WorkerSpec, WorkerState, survivors
 from holdfast.errors import ChildFailedError
 from holdfast.processes import DefaultLogsSpecs, SignalException
 from holdfast.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
 from holdfast.rendezvous.errors import JobFailedError
 from holdfast.rendezvous.handler import RoundOver
-from holdfast.rendezvous.records import Failure
+from holdfast.rendezvous.records import Failure, StacksRequest
+from holdfast.rendezvous.store import LocalStore
+from holdfast.stacks.wire import RankStacks, decode, encode
 
 
 class Together(RendezvousHandler):
@@ -455,3 +458,160 @@ def test_a_worker_that_fails_when_it_is_asked_to_end_is_told_of(together, post, 
     assert agent.run().state is WorkerState.SUCCEEDED
     assert "while the workers were to end by themselves, rank" in caplog.text
     assert handler.told == []
+
+
+# Where the workers were
+
+
+def noted(agent, name):
+    events = [json.loads(line) for line in Path(agent._event_log_path()).read_text().splitlines()]
+    return [json.loads(event["metadata"]["details"]) for event in events if event["name"] == f"holdfast.{name}"]
+
+
+STANDING = """
+import os, sys, time
+from signpost import tell
+def load():
+    tell({path!r}, "in load")
+    while True:
+        time.sleep(600)
+os.environ["HOLDFAST_GENERATION"] == "2" or load()
+"""
+
+
+@pytest.mark.parametrize("may_finish", [False, True])
+def test_workers_that_are_stopped_for_a_failure_elsewhere_are_asked_where_they_are(
+    together, post, may_finish, monkeypatch
+):
+    monkeypatch.setattr(survivors, "ASK_MAX_S", 30.0)
+    monkeypatch.setenv("PYTHONPATH", os.path.dirname(signpost.__file__))
+    agent, handler = together(STANDING.format(path=post.path), 0, 0)
+    handler.ends = [True]
+    started = LocalElasticAgent._start_workers
+
+    def start(group):
+        ids = started(agent, group)
+        if handler.number == 1:
+            post.lines(2)
+            handler.end_round("rank 7 on node9 failed", may_finish=may_finish)
+        return ids
+
+    agent._start_workers = start
+    assert agent.run().state is WorkerState.SUCCEEDED
+    kept = [(each["attempt"], each["reason"]) for each in noted(agent, "stacks")]
+    assert kept == ([] if may_finish else [(1, "rank 7 on node9 failed")])
+    for each in noted(agent, "stacks"):
+        assert "in load" in Path(agent._event_log_path()).parent.joinpath(each["file"]).read_text()
+
+
+TIMED_OUT = """
+import os, time
+from signpost import tell
+def load():
+    tell({path!r}, "in load")
+    while True:
+        time.sleep(600)
+if os.environ["LOCAL_RANK"] == "1":
+    load()
+open({gate!r}).read()
+raise RuntimeError("[gloo] Timed out waiting 3000ms for recv operation to complete")
+"""
+
+
+class Questions(Together):
+    """Other nodes, of which one asks before this one does, or answers what this one asks."""
+
+    def __init__(self, *rounds):
+        super().__init__(*rounds)
+        self.store = LocalStore()
+        self.wish = None
+        self.asked = []
+        self.messages = []
+
+    def next_rendezvous(self):
+        info = super().next_rendezvous()
+        return RendezvousInfo(
+            self.store, 1, 2, info.bootstrap_store_info, info.restart_count, info.generation, [("a", 3), ("b", 2)]
+        )
+
+    def ask_for_stacks(self, request_id, reason):
+        self.asked.append(reason)
+        if self.wish is not None:
+            return False
+        text = 'Current thread 0x01 (most recent call first):\n  File "/srv/other.py", line 8 in elsewhere\n'
+        self.store.set(f"holdfast/stacks/{request_id}/0", encode({0: RankStacks("node9", 1, text)}))
+        return True
+
+    def stacks_wanted(self):
+        return self.wish
+
+    def report_failure(self, rank, failure, others=0, node_rank=None):
+        super().report_failure(rank, failure, others, node_rank)
+        self.messages.append(failure.message.splitlines()[-1])
+
+
+@pytest.fixture
+def timed_out(tmp_path, post, monkeypatch):
+    """Runs an agent of two workers: one is elsewhere, and one waited for its peers in vain."""
+    monkeypatch.setattr(survivors, "ASK_MAX_S", 30.0)
+    monkeypatch.setenv("PYTHONPATH", os.path.dirname(signpost.__file__))
+    made = []
+
+    def run(prepare):
+        handler = Questions(0, elsewhere())
+        made.append(handler)
+        prepare(handler)
+        gate = str(tmp_path / "gate")
+        os.mkfifo(gate)
+        script = TIMED_OUT.format(path=post.path, gate=gate)
+        spec = WorkerSpec("b", 2, handler, entrypoint=sys.executable, args=("-c", script), max_restarts=0)
+        agent = LocalElasticAgent(spec, DefaultLogsSpecs(log_dir=str(tmp_path / "logs")), shutdown_timeout=60)
+        started = LocalElasticAgent._start_workers
+
+        def start(group):
+            ids = started(agent, group)
+            post.line()
+            with open(gate, "w"):  # its reader goes on when this is closed
+                pass
+            return ids
+
+        agent._start_workers = start
+        agent.run()
+        return handler
+
+    yield run
+    for handler in made:
+        handler.close()
+
+
+def test_a_node_whose_worker_waited_in_vain_asks_the_others_before_it_tells(timed_out):
+    handler = timed_out(lambda _: None)
+    assert len(handler.asked) == 1
+    assert handler.asked[0].startswith("timeout: RuntimeError: [gloo] Timed out")
+    first, *_ = handler.messages
+    assert first == (
+        "rank 0 was at /srv/other.py:8 in elsewhere, rank 4 was at <string>:7 in load, "
+        "not in a collective: they are what rank 3 may have waited for"
+    )
+
+
+def test_a_node_that_cannot_ask_answers_whoever_does_and_lets_it_tell_first(timed_out):
+    name = "timeout-by-another"
+
+    def prepare(handler):
+        handler.wish = StacksRequest(1, name, "n0", "timeout: likewise")
+        answered = handler.store.set
+
+        def told_upon_answer(key, value):
+            answered(key, value)
+            if key == f"holdfast/stacks/{name}/1":
+                assert handler.told == []
+                answered(f"holdfast/stacks/{name}/told", b"")
+
+        handler.store.set = told_upon_answer
+
+    handler = timed_out(prepare)
+    assert len(handler.asked) == 1
+    (stacks,) = decode(handler.store.get(f"holdfast/stacks/{name}/1")).values()
+    assert "in load" in stacks.text
+    assert handler.told[0][0] == 3

@@ -29,7 +29,10 @@ def test_an_unknown_command_is_one_line(words, problem, capsys):
     assert main(words) == 2
     out, err = capsys.readouterr()
     assert not out
-    assert err == f"holdfast: error: {problem}; there is: run, report, runs, stacks, doctor (see holdfast --help)\n"
+    assert (
+        err
+        == f"holdfast: error: {problem}; there is: run, report, runs, stacks, doctor, forget (see holdfast --help)\n"
+    )
 
 
 def test_what_follows_run_is_for_the_job(holdfast, script):

@@ -36,6 +36,24 @@ while True:
     signal.pause()
 """
 
+PIPES = """
+import os
+page = os.environ["HOLDFAST_WORKER_PAGE"]
+for suffix in (".stacks", ".ended"):
+    if os.path.exists(page + suffix):
+        os.unlink(page + suffix)
+    os.mkfifo(page + suffix)
+os.abort()
+"""
+
+HANDLED = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
+
+
+def ignored_by(pid):
+    with open(f"/proc/{pid}/status") as file:
+        (mask,) = (int(line.split()[1], 16) for line in file if line.startswith("SigIgn:"))
+    return {signum for signum in signal.valid_signals() if mask & (1 << (signum - 1))}
+
 
 @pytest.fixture
 def post(tmp_path):
@@ -49,9 +67,9 @@ def background(tmp_path):
     """Starts ``python -m holdfast run``; what still runs is killed when the test ends."""
     started = []
 
-    def start(*words, **environment):
+    def start(*words, through=(), **environment):
         process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", "run", *map(str, words)],
+            [*through, sys.executable, "-m", "holdfast", "run", *map(str, words)],
             env={**os.environ, "TMPDIR": str(tmp_path), **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -182,6 +200,60 @@ class TestSignals:
         assert (agent.returncode, err.splitlines()[-1]) == (140, "holdfast run: ended by SIGUSR2")
         assert wait_for_end(workers) == []
 
+    @pytest.mark.parametrize(
+        ("through", "ignored"),
+        [
+            (["nohup"], {signal.SIGHUP}),
+            (["sh", "-c", "trap '' INT QUIT; exec \"$@\"", "sh"], {signal.SIGINT, signal.SIGQUIT}),
+            (["sh", "-c", "trap '' HUP INT QUIT; exec \"$@\"", "sh"], {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT}),
+        ],
+        ids=["nohup", "a background job of a script", "both"],
+    )
+    @pytest.mark.parametrize("options", [(), ("--warm",)], ids=["cold", "warm"])
+    def test_the_terminal_does_not_end_a_job_that_ignores_it(self, background, script, post, through, ignored, options):
+        agent = background(*options, script(WAIT), through=through, POST=post.path)
+        (worker,) = post.pids(1)
+        for signum in ignored:
+            agent.send_signal(signum)
+            os.kill(worker, signum)
+        assert ignored_by(worker) & HANDLED == ignored
+        agent.send_signal(signal.SIGTERM)
+        _, err = agent.communicate(timeout=DEADLINE_S)
+        assert (agent.returncode, err.splitlines()[-1]) == (143, "holdfast run: ended by SIGTERM")
+        assert wait_for_end([worker]) == []
+
+    def test_a_request_to_end_is_never_ignored(self, background, script, post):
+        """A scheduler sends it, and a wrapper that ignores it for itself has ignored it for all it starts."""
+        agent = background(script(WAIT), through=["sh", "-c", "trap '' TERM; exec \"$@\"", "sh"], POST=post.path)
+        (worker,) = post.pids(1)
+        assert ignored_by(worker) & HANDLED == set()
+        agent.send_signal(signal.SIGTERM)
+        agent.communicate(timeout=DEADLINE_S)
+        assert agent.returncode == 143
+        assert wait_for_end([worker]) == []
+
+
+USE_STORE = f"""
+import os, resource, sys
+sys.path.insert(0, {os.path.join(os.path.dirname(__file__), "../support")!r})
+from store_peer import StorePeer
+with StorePeer(int(os.environ["MASTER_PORT"])) as peer:
+    peer.ask()
+print(resource.getrlimit(resource.RLIMIT_NOFILE)[0], flush=True)
+sys.exit(os.environ["TORCHELASTIC_RESTART_COUNT"] == "0")
+"""
+
+
+class TestTheLimitOfOpenFiles:
+    @pytest.mark.parametrize("options", [(), ("--warm",)], ids=["cold", "warm"])
+    def test_an_agent_that_serves_the_store_raises_its_own_and_not_the_workers(self, background, script, options):
+        agent = background(
+            *("--max-restarts", 1, *options, script(USE_STORE)),
+            through=["sh", "-c", 'ulimit -Sn 300; exec "$@"', "sh"],
+        )
+        out, err = agent.communicate(timeout=DEADLINE_S)
+        assert (agent.returncode, out) == (0, "300\n300\n"), err
+
 
 class TestFromAProgram:
     def test_it_returns_when_all_went_well(self, script, tmp_path):
@@ -228,3 +300,12 @@ class TestFromAProgram:
         assert capfd.readouterr().err.splitlines()[-1].startswith("holdfast run: error: --nnodes 'x': ")
         monkeypatch.setattr(sys, "argv", ["holdfast run", script("")])
         assert main() is None
+
+
+def test_a_worker_that_puts_pipes_where_its_files_are_holds_nobody_up(tmp_path):
+    script = tmp_path / "pipes.py"
+    script.write_text(PIPES)
+    command = [sys.executable, "-m", "holdfast", "run", "--nproc-per-node", "2", str(script)]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert ended.returncode == 1
+    assert "SIGABRT" in ended.stderr

@@ -74,11 +74,13 @@ def state(tmp_path, monkeypatch):
 def make_run(tmp_path):
     """A run's directory that is known here."""
 
-    def make(name, run_id):
+    def make(name, run_id, job=""):
         run_dir = tmp_path / "logs" / name
         run_dir.mkdir(parents=True)
         event = {"name": "holdfast.run.started", "source": "AGENT", "timestamp": 0, "metadata": {"run_id": run_id}}
-        (run_dir / "events.jsonl").write_text(json.dumps(event) + "\n")
+        details = json.dumps({"attempt": 1, "job": job})
+        attempt = event | {"name": "holdfast.attempt.started", "metadata": {"run_id": run_id, "details": details}}
+        (run_dir / "events.jsonl").write_text(f"{json.dumps(event)}\n{json.dumps(attempt)}\n")
         register(str(run_dir))
         return run_dir
 
@@ -104,6 +106,27 @@ def test_a_run_is_found_by_its_id_and_the_one_that_runs_is_meant(make_run, start
     command.main(["job7", "--json"])
     assert json.loads(capsys.readouterr().out)["outliers"] == [1]
     assert os.listdir(run_dir / "stacks")
+
+
+def test_a_run_is_found_by_the_beginning_of_its_job_id(make_run, start_agent, capsys):
+    run_dir = make_run("none_1", "none", job="f00d0123456789ab")
+    start_agent(run_dir)
+    start_agent(make_run("none_2", "none", job="beef0123456789ab"))
+    command.main(["f00d0123", "--json"])
+    out, err = capsys.readouterr()
+    assert (json.loads(out)["outliers"], err) == ([1], "")
+    assert os.listdir(run_dir / "stacks")
+
+
+def test_a_run_id_of_two_jobs_that_run_is_the_newest_and_a_note_says_so(make_run, start_agent, capsys):
+    start_agent(make_run("none_1", "none", job="f00d0123456789ab"))
+    newest = make_run("none_2", "none", job="beef0123456789ab")
+    start_agent(newest)
+    make_run("none_3", "none", job="cafe0123456789ab")  # over
+    command.main(["none"])
+    assert capsys.readouterr().err == (
+        f"holdfast stacks: 1 more job runs here as 'none'; this is {newest}. To see another, name its directory.\n"
+    )
 
 
 def test_without_a_name_the_newest_that_runs_is_meant(make_run, start_agent, capsys):

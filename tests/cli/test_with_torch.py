@@ -232,5 +232,5 @@ def test_what_torchs_parser_parsed_can_be_run(torchrun, script):
 
 def test_what_is_ours_alone():
     durations = {"exit_barrier_timeout", "stop_grace", "restart_window", "hang_timeout"}
-    assert {*durations, "store_host", "restart_policy", "warm", "warm_imports"} == OURS
+    assert {*durations, "store_host", "restart_policy", "warm", "warm_imports", "strict_exit"} == OURS
     assert get_args_parser().get_default("exit_barrier_timeout") == 300

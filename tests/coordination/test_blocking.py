@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 
 import pytest
 
+from holdfast.coordination import blocking
 from holdfast.coordination.blocking import BlockingStore, LoopThread
 from holdfast.coordination.errors import CompactedError, LeaseLostError, StoreUnavailableError
 from holdfast.coordination.keyspace import KeySpace
@@ -167,6 +169,55 @@ def test_close_ends_what_is_pending_and_those_who_wait_for_it():
     assert errors == ["the store was closed"]
 
 
+def test_a_loop_that_dies_tells_and_leaves_nobody_waiting():
+    died = []
+    told = threading.Event()
+
+    async def tell(error):
+        died.append(error)
+        told.set()
+
+    loop_thread = LoopThread(on_death=tell)
+    endless = Endless()
+    pending = loop_thread.start(endless.run())
+    assert endless.has_begun.wait(LONG_S)
+
+    def leave():
+        raise SystemExit("out of a callback")
+
+    assert loop_thread.tell(leave)
+    late = None
+    with suppress(StoreUnavailableError):  # it may be dead by now
+        late = loop_thread.start(asyncio.sleep(LONG_S))
+    for each in filter(None, (pending, late)):
+        with pytest.raises(StoreUnavailableError, match="the store was closed"):
+            each.wait(LONG_S)
+    assert told.wait(LONG_S)
+    assert [str(error) for error in died] == ["out of a callback"]
+    assert not loop_thread.tell(leave)
+    with pytest.raises(StoreUnavailableError):
+        loop_thread.call(answer(1))
+    assert loop_thread.close()
+
+
+def test_those_who_wait_for_what_cannot_be_cancelled_are_let_go(monkeypatch):
+    monkeypatch.setattr(blocking, "CLOSE_TIMEOUT_S", 0.05)
+    loop_thread = LoopThread()
+    begun = threading.Event()
+
+    async def stay():
+        while True:
+            begun.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.get_running_loop().create_future()
+
+    pending = loop_thread.start(stay())
+    assert begun.wait(LONG_S)
+    loop_thread.close()
+    with pytest.raises(StoreUnavailableError, match="the store was closed"):
+        pending.wait(LONG_S)
+
+
 def test_after_close_calls_fail_and_close_does_nothing():
     loop_thread = LoopThread()
     loop_thread.close()
@@ -200,7 +251,7 @@ def test_the_methods_of_a_store(store):
     assert store.get("key") == Entry("key", b"1", 2, 2)
     assert store.get_prefix("k") == Snapshot(2, (Entry("key", b"1", 2, 2),))
     lease = store.grant(LONG_S)
-    assert lease == Lease(1, LONG_S)
+    assert lease == Lease(lease.id, LONG_S)
     assert store.keep_alive(lease.id) == LONG_S
     store.revoke(lease.id)
     with pytest.raises(LeaseLostError):

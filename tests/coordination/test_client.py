@@ -10,10 +10,10 @@ import pytest
 from embedded_server import TOKEN, ServerProcess
 
 from holdfast.coordination.client import EmbeddedStore
-from holdfast.coordination.errors import StoreRefusedError, StoreUnavailableError
+from holdfast.coordination.errors import StoreRefusedError, StoreReplacedError, StoreUnavailableError
 from holdfast.coordination.handshake import NONCE_BYTES, PROOF_BYTES, VERSION, Greeting, Proved
 from holdfast.coordination.keyspace import KeySpace
-from holdfast.coordination.model import Put, Transaction
+from holdfast.coordination.model import STORE_ID_BYTES, Put, Transaction
 from holdfast.coordination.server import EmbeddedServer
 from holdfast.coordination.wire import THE_CONNECTION, Failed, Found, Reason, encode, frame
 
@@ -21,8 +21,8 @@ PUT = Transaction((), (Put("key", b"value"),))
 
 
 @asynccontextmanager
-async def serving(keyspace=None, host="127.0.0.1", port=0):
-    server = EmbeddedServer(keyspace, token=TOKEN)
+async def serving(keyspace=None, host="127.0.0.1", port=0, token=TOKEN):
+    server = EmbeddedServer(keyspace, token=token)
     await server.start(host, port)
     try:
         async with asyncio.timeout(120):
@@ -162,7 +162,7 @@ def test_another_token_is_refused_and_what_to_do_is_said():
 
 def test_a_server_that_does_not_know_the_token_is_told_nothing():
     async def story():
-        greeting = frame(THE_CONNECTION, encode(Greeting(VERSION, bytes(NONCE_BYTES))))
+        greeting = frame(THE_CONNECTION, encode(Greeting(VERSION, bytes(NONCE_BYTES), bytes(STORE_ID_BYTES))))
         proved = frame(THE_CONNECTION, encode(Proved(bytes(PROOF_BYTES))))
         async with answering(greeting, proved) as (address, came):
             async with client(address) as store:
@@ -194,9 +194,10 @@ def test_another_version_is_refused_and_what_to_do_is_said():
         b"\xff" * 100,
         frame(THE_CONNECTION, b"\xc1"),
         frame(THE_CONNECTION, encode(Found(None))),
-        frame(THE_CONNECTION, encode(Greeting(VERSION, b"short"))),
+        frame(THE_CONNECTION, encode(Greeting(VERSION, b"short", bytes(STORE_ID_BYTES)))),
+        frame(THE_CONNECTION, encode(Greeting(VERSION, bytes(NONCE_BYTES), b"short"))),
     ],
-    ids=["HTTP", "noise", "no msgpack", "another message", "short nonce"],
+    ids=["HTTP", "noise", "no msgpack", "another message", "short nonce", "short identity"],
 )
 def test_what_is_no_store_is_said_to_be_none(words):
     async def story():
@@ -240,6 +241,52 @@ def test_it_comes_back_when_the_server_does():
             async with serving(keyspace, *server.address) as second:
                 assert (await store.get("key")).value == b"value"
                 assert second.connections == 1
+
+    asyncio.run(story())
+
+
+def test_a_store_that_replaced_ours_is_never_used():
+    """The agent that served it was restarted behind the same address: all of what we know is of the old store."""
+
+    async def story():
+        async with serving() as server, client(server.address) as store:
+            lease = await store.grant(3600)
+            revision = (await store.transact(PUT)).revision
+            watch = store.watch("", revision + 1)
+            await server.close()
+            with pytest.raises(StoreUnavailableError):
+                await anext(watch)
+            replacement = KeySpace()
+            async with serving(replacement, *server.address) as second:
+                for ask in (
+                    lambda: store.get("key"),
+                    lambda: store.keep_alive(lease.id),
+                    lambda: store.transact(PUT),
+                    lambda: store.grant(3600),
+                    lambda: store.revoke(lease.id),
+                    lambda: anext(store.watch("", revision + 1)),
+                ):
+                    with pytest.raises(StoreReplacedError, match="another store is served at") as raised:
+                        await ask()
+                    assert raised.value.is_gone
+                assert replacement.revision == 1
+                assert replacement.next_expiry() is None
+                async with client(second.address) as newcomer:  # which never knew another
+                    assert await newcomer.get("key") is None
+
+    asyncio.run(story())
+
+
+def test_only_a_server_that_knows_the_token_can_say_that_the_store_was_replaced():
+    async def story():
+        async with serving() as server, client(server.address) as store:
+            watch = store.watch("", (await store.transact(PUT)).revision + 1)
+            await server.close()
+            with pytest.raises(StoreUnavailableError):
+                await anext(watch)
+            async with serving(None, *server.address, token=b"other"):
+                with pytest.raises(StoreRefusedError):
+                    await store.get("key")
 
     asyncio.run(story())
 

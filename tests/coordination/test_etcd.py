@@ -16,14 +16,15 @@ import pytest
 from etcd_cluster import Certificates, EtcdCluster
 
 from holdfast.coordination.blocking import BlockingStore, LoopThread
-from holdfast.coordination.errors import LeaseLostError, StoreRefusedError, StoreUnavailableError
+from holdfast.coordination.errors import LeaseLostError, StoreFullError, StoreRefusedError, StoreUnavailableError
 from holdfast.coordination.etcd import EtcdStore, _Space
-from holdfast.coordination.etcd_connection import _as_ours
+from holdfast.coordination.etcd_errors import InsecureError, NoLeaderError, NotDoneError, as_ours
 from holdfast.coordination.model import (
     OPERATIONS_MAX,
     TRANSACTION_MAX_BYTES,
     VALUE_MAX_BYTES,
     Created,
+    Delete,
     Modified,
     Put,
     Transaction,
@@ -215,7 +216,7 @@ def stop(member):
 def test_a_member_that_is_silent_is_given_up_with_all_that_is_under_way(one):
     async def story():
         (member,) = one.members
-        async with EtcdStore(one.endpoints, connect_timeout_s=60) as store, EtcdStore(one.endpoints) as other:
+        async with EtcdStore(one.endpoints) as store, EtcdStore(one.endpoints) as other:
             revision = await put(store, "key")
             watch = store.watch("key", revision)
             await anext(watch)
@@ -251,13 +252,64 @@ def test_a_request_that_its_caller_cancels_is_cancelled_and_the_member_stays(one
     run(story())
 
 
+@pytest.mark.parametrize("in_use", ["leader", "follower"])
+def test_leases_and_watches_outlive_a_leader_that_falls_silent(three, in_use):
+    """A follower that passes requests on to a stopped leader gives no answer either, and is kept all the same."""
+
+    async def story():
+        leader = three.leader()
+        order = [leader, (leader + 1) % 3, (leader + 2) % 3]
+        if in_use == "follower":
+            order = [*order[1:], leader]
+        endpoints = [three.endpoints[number] for number in order]
+        async with EtcdStore(endpoints) as store, EtcdStore(endpoints) as other:
+            lease = await store.grant(30)
+            revision = await put(store, "key")
+            watch = store.watch("key", revision)
+            await anext(watch)
+            member = store._connection._member
+            stop(three.members[leader])
+            assert await insist(lambda: store.keep_alive(lease.id)) == 30
+            if in_use == "follower":
+                assert store._connection._member is member
+                await insist(lambda: put(other, "key"))
+                await anext(watch)
+            else:
+                with pytest.raises(StoreUnavailableError):
+                    await anext(watch)
+                assert (await insist(lambda: store.get("key"))).modified == revision
+            assert store._connection._member.endpoint != three.endpoints[leader]
+
+    run(story())
+
+
+def test_a_member_that_has_found_a_leader_again_is_kept(three):
+    """That another one is left for good has a test among those of whole jobs."""
+
+    async def story():
+        follower = (three.leader() + 1) % 3
+        endpoints = three.endpoints[follower:] + three.endpoints[:follower]
+        async with EtcdStore(endpoints) as store:
+            revision = await put(store, "key")
+            watch = store.watch("key", revision)
+            await anext(watch)
+            member = store._connection._member
+            assert member.endpoint == endpoints[0]
+            member.can_serve = False  # as when it has just said so
+            await put(store, "key")
+            assert store._connection._member is member  # for it has one again
+            assert (await anext(watch)).revision == revision + 1
+
+    run(story())
+
+
 def test_the_next_endpoint_is_tried_when_one_cannot_be_reached(etcd):
     with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as closed:
         endpoints = [closed.getsockname(), silent.getsockname(), *etcd.endpoints]
         closed.close()
 
         async def story():
-            async with EtcdStore(endpoints, connect_timeout_s=0.5) as store:
+            async with EtcdStore(endpoints) as store:
                 assert await store.get("key") is None
 
         run(story())
@@ -277,6 +329,102 @@ def test_nobody_there_is_one_clear_line():
                 assert not raised.value.is_gone
 
     run(story())
+
+
+# A store that is not ours, or not what it was
+
+
+def test_a_cluster_that_was_replaced_is_refused(one):
+    async def story():
+        async with EtcdStore(one.endpoints) as store:
+            lease = await store.grant(30)
+            await put(store, "key")
+            await asyncio.to_thread(one.replace, 0, "another")
+            for request in (
+                lambda: store.get("key"),
+                lambda: store.keep_alive(lease.id),
+                lambda: put(store, "key"),
+            ):
+                with pytest.raises(StoreRefusedError, match=r"belongs to the cluster .*etcd was replaced or restored"):
+                    await insist(request)
+            with pytest.raises(StoreUnavailableError, match="belongs to the cluster"):
+                await anext(store.watch("key", 1))  # whoever watches reads again, and gets the refusal then
+
+    run(story())
+
+
+def test_a_cluster_that_was_wiped_is_refused_and_its_leases_are_not_merely_lost(one):
+    async def story():
+        async with EtcdStore(one.endpoints) as store:
+            lease = await store.grant(30)
+            for _ in range(3):
+                await put(store, "key")
+            await asyncio.to_thread(one.replace, 0)
+            for request in (
+                lambda: store.keep_alive(lease.id),
+                lambda: store.get("key"),
+                lambda: store.get_prefix(""),
+                lambda: put(store, "key"),
+            ):
+                with pytest.raises(StoreRefusedError, match="etcd has lost data: it is at revision 1 and was at 4"):
+                    await insist(request)
+            async with EtcdStore(one.endpoints) as other:
+                assert await other.get("key") is None  # nothing more was written
+
+    run(story())
+
+
+def test_endpoints_of_two_clusters_are_not_mixed(one, etcd):
+    async def story():
+        async with EtcdStore([*one.endpoints, *etcd.endpoints]) as store, EtcdStore(etcd.endpoints) as other:
+            await put(store, "mixed", b"ours")
+            lease = await store.grant(30)
+            await put(other, "mixed", b"theirs")
+            one.kill(0)
+            for request in (
+                lambda: store.get("mixed"),
+                lambda: store.keep_alive(lease.id),
+                lambda: put(store, "mixed"),
+            ):
+                with pytest.raises(StoreUnavailableError, match=one.members[0].host):
+                    await request()
+            await asyncio.to_thread(one.restart, 0)
+            assert (await insist(lambda: store.get("mixed"))).value == b"ours"
+            assert (await other.get("mixed")).value == b"theirs"
+
+    run(story())
+
+
+# No space
+
+
+def test_a_full_etcd_renews_reads_and_deletes_and_says_what_to_do(tmp_path):
+    with EtcdCluster(1, tmp_path / "etcd", options=["--quota-backend-bytes=4194304"]) as cluster:
+
+        async def story():
+            async with EtcdStore(cluster.endpoints) as store:
+                lease = await store.grant(30)
+                await put(store, "key", b"value", lease.id)
+                await asyncio.to_thread(cluster.fill)
+                for request in (lambda: put(store, "key"), lambda: store.grant(30)):
+                    with pytest.raises(StoreFullError) as raised:
+                        await request()
+                    for words in (
+                        "NOSPACE",
+                        "etcdctl compact",
+                        "etcdctl defrag",
+                        "alarm disarm",
+                        "--quota-backend-byte",
+                    ):
+                        assert words in str(raised.value)
+                assert await store.keep_alive(lease.id) == 30
+                entry = await store.get("key")
+                watch = store.watch("key", entry.modified + 1)
+                await store.revoke(lease.id)
+                assert (await anext(watch)).changes[0].entry is None
+                assert (await store.transact(Transaction((), (Delete("key"),)))).succeeded
+
+        run(story())
 
 
 # Keys
@@ -396,11 +544,28 @@ def test_a_password_is_given_again_when_etcd_has_forgotten_it(one):
     async def story():
         async with EtcdStore(one.endpoints, user="root", password="right") as store:
             await put(store, "key")
-            token = store._connection._member.token
+            token = store._connection._token
             await asyncio.to_thread(one.post, one.members[0], "auth/disable", None, token)
             await asyncio.to_thread(one.post, one.members[0], "auth/enable")
             revision = await put(store, "key")
             assert (await anext(store.watch("key", revision))).revision == revision
+
+    run(story())
+
+
+def test_another_member_takes_the_same_token_when_the_leader_falls_silent(three):
+    """To get a new token takes a leader."""
+    leader = three.leader()
+    three.require_passwords("right")
+
+    async def story():
+        endpoints = three.endpoints[leader:] + three.endpoints[:leader]
+        async with EtcdStore(endpoints, user="root", password="right") as store:
+            lease = await store.grant(30)
+            revision = await put(store, "key", b"", lease.id)
+            stop(three.members[leader])
+            assert await insist(lambda: store.keep_alive(lease.id)) == 30
+            assert (await insist(lambda: store.get("key"))).modified == revision
 
     run(story())
 
@@ -456,7 +621,7 @@ def test_what_grpc_says_on_stderr_is_not_ours(tmp_path):
         command = [sys.executable, "-W", "error", "-c", program]
         environment = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
         ran = subprocess.run(command, capture_output=True, text=True, timeout=LONG_S, check=False, env=environment)
-        assert (ran.stdout, ran.stderr) == ("StoreRefusedError False\n", "")
+        assert (ran.stdout, ran.stderr) == ("InsecureError False\n", "")
 
 
 # A thread of its own
@@ -508,9 +673,27 @@ def test_what_does_not_fit_together_is_refused_at_once(endpoints, options, text)
         ("PERMISSION_DENIED", "something", StoreRefusedError),
         ("NOT_FOUND", "etcdserver: requested lease not found", LeaseLostError),
         ("UNKNOWN", "raft proposal dropped", StoreUnavailableError),
+        ("UNAVAILABLE", "etcdserver: no leader", NoLeaderError),
+        ("UNAVAILABLE", "etcdserver: rpc not supported for learner", NoLeaderError),
+        ("RESOURCE_EXHAUSTED", "etcdserver: too many requests", NotDoneError),
+        ("UNAVAILABLE", "etcdserver: request timed out", StoreUnavailableError),
+        (
+            "UNAVAILABLE",
+            "etcdserver: request timed out, possibly due to previous leader failure",
+            StoreUnavailableError,
+        ),
+        ("UNAVAILABLE", "etcdserver: leader changed", StoreUnavailableError),
+        ("UNAVAILABLE", "etcdserver: server stopped", StoreUnavailableError),
+        ("UNAVAILABLE", "etcdserver: not capable", StoreRefusedError),
+        ("DATA_LOSS", "etcdserver: corrupt cluster", StoreRefusedError),
+        ("RESOURCE_EXHAUSTED", "etcdserver: mvcc: database space exceeded", StoreFullError),
+        ("INVALID_ARGUMENT", "etcdserver: request is too large", ValueError),
+        ("UNKNOWN", "tls: bad certificate", InsecureError),
+        ("UNAVAILABLE", "last error: UNKNOWN: ipv4:10.0.0.1:2379: tcp handshaker shutdown", StoreUnavailableError),
     ],
 )
 def test_errors_are_ours(code, details, expected):
-    error = _as_ours(code, details, "host:1")
+    error = as_ours(code, details, "host:1")
     assert type(error) is expected
     assert "\n" not in str(error)
+    assert str(error).startswith("etcd at host:1")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from random import Random
 
 import pytest
 
 from holdfast.coordination.errors import CompactedError, LeaseLostError
 from holdfast.coordination.keyspace import EXPIRIES_SPARE, TTL_MAX_S, TTL_MIN_S, KeySpace
-from holdfast.coordination.model import Delete, Put, Transaction
+from holdfast.coordination.model import STORE_ID_BYTES, Delete, Put, Transaction
 
 
 def put(keyspace, key, value=b"", lease=0):
@@ -40,27 +41,6 @@ def test_a_lease_whose_time_is_over_cannot_be_kept_alive_even_if_nobody_has_look
         keyspace.keep_alive(lease.id, now=10)
 
 
-def test_a_lease_that_was_shortened_ends_sooner_unless_it_is_kept_alive():
-    keyspace = KeySpace()
-    first, second = keyspace.grant(10, now=0), keyspace.grant(10, now=0)
-    put(keyspace, "first", lease=first.id)
-    put(keyspace, "second", lease=second.id)
-    for lease in (first, second):
-        keyspace.shorten(lease.id, 1)
-        keyspace.shorten(lease.id, 5)  # never longer
-    keyspace.shorten(77, 1)
-    assert keyspace.next_expiry() == 1
-    keyspace.keep_alive(second.id, now=0.5)
-    keyspace.expire(1)
-    assert [entry.key for entry in keyspace.get_prefix("").entries] == ["second"]
-    assert keyspace.has_lease(second.id)
-    assert not keyspace.has_lease(first.id)
-    keyspace.expire(10.4)
-    assert keyspace.get("second")
-    keyspace.expire(10.5)
-    assert keyspace.get("second") is None
-
-
 @pytest.mark.parametrize("ttl_s", [0, -1, TTL_MIN_S / 2, TTL_MAX_S * 2, float("nan"), float("inf")])
 def test_a_lease_has_a_length_that_makes_sense(ttl_s):
     with pytest.raises(ValueError, match="a lease of"):
@@ -72,13 +52,35 @@ def test_leases_that_came_and_went_leave_nothing_behind():
     kept = keyspace.grant(3600, now=0)
     for now in range(10 * EXPIRIES_SPARE):
         keyspace.revoke(keyspace.grant(3600, now=now / 1000).id)
-        keyspace.shorten(kept.id, now / 1000 + 0.25)
         keyspace.keep_alive(kept.id, now=now / 1000)
     assert len(keyspace._expiries) <= 2 * EXPIRIES_SPARE
     assert keyspace.expire(10) > 10
     assert keyspace.has_lease(kept.id)
     assert keyspace.expire(4000) is None
     assert not keyspace.has_lease(kept.id)
+
+
+def test_the_leases_of_two_stores_have_nothing_in_common():
+    """A client that reaches another store must not renew somebody else's lease there."""
+    first, second = KeySpace(), KeySpace()
+    ids = [keyspace.grant(10, now=0).id for keyspace in (first, second) for _ in range(1000)]
+    assert len(set(ids)) == 2000
+    assert min(ids) > 0
+    assert 1 << 61 < max(ids) < 1 << 63
+    assert first.id != second.id
+    assert len(first.id) == STORE_ID_BYTES
+
+
+def test_chance_is_an_argument():
+    first, second = (KeySpace(random_bytes=Random(7).randbytes) for _ in range(2))
+    assert first.id == second.id
+    assert [first.grant(10, now=0) for _ in range(3)] == [second.grant(10, now=0) for _ in range(3)]
+
+
+def test_no_number_is_given_to_two_leases_and_none_is_the_number_of_no_lease():
+    said = [bytes(STORE_ID_BYTES), bytes(8), b"\2" + bytes(7), b"\2" + bytes(7), b"\4" + bytes(7)]
+    keyspace = KeySpace(random_bytes=lambda _: said.pop(0))
+    assert [keyspace.grant(10, now=0).id for _ in range(2)] == [1, 2]
 
 
 # History

@@ -1,4 +1,4 @@
-"""Leases belong to whoever keeps them alive: what becomes of them when connections end."""
+"""What becomes of leases when connections end, and what a connection may ask for."""
 
 from __future__ import annotations
 
@@ -15,15 +15,12 @@ from holdfast.coordination.model import Change, Put, Transaction
 from holdfast.coordination.server import EmbeddedServer
 from holdfast.coordination.service import Service, Session
 from holdfast.coordination.wire import (
-    THE_CONNECTION,
     Failed,
     Get,
     GetPrefix,
-    Goodbye,
     Grant,
     Granted,
     KeepAlive,
-    Kept,
     Reason,
     Transact,
     WatchFrom,
@@ -63,129 +60,63 @@ async def next_deletion(watch):
     raise AssertionError("the watch ended")
 
 
-@pytest.mark.parametrize("way", ["vanish", "reset"])
-def test_the_keys_of_a_process_that_ends_go_soon(way):
+async def vanish(peer):
+    peer.vanish()
+
+
+async def reset(peer):
+    peer.reset()
+
+
+async def break_the_protocol(peer):
+    peer.send_bytes(b"\xff" * 8)
+    await peer.ended()
+
+
+@pytest.mark.parametrize("way", [vanish, reset, break_the_protocol])
+def test_the_end_of_a_connection_does_not_shorten_a_lease(way):
+    """Its holder may live, and its workers run until the fence, however long it takes to connect again."""
+
     async def story(server, other):
-        watch = other.watch("", 1)
         async with RawPeer(server.address) as peer:
             await peer.prove(TOKEN)
-            await hold(peer, "key")
-            getattr(peer, way)()
-            assert await next_deletion(watch) == "key"
-        watch.close()
-
-    run(story)
-
-
-def test_a_client_that_says_goodbye_keeps_its_leases():
-    async def story(server, other):
-        watch = other.watch("", 1)
-        async with RawPeer(server.address) as leaving, RawPeer(server.address) as ending:
-            await leaving.prove(TOKEN)
-            await ending.prove(TOKEN)
-            (lease,) = await hold(leaving, "kept")
-            leaving.send(THE_CONNECTION, Goodbye())
-            leaving.vanish()
-            while server.connections > 2:
-                await other.get("kept")
-            await hold(ending, "ended")
-            ending.vanish()
-            assert await next_deletion(watch) == "ended"  # later, and yet the first to go
-        assert (await other.get("kept")).lease == lease
-        watch.close()
-
-    run(story)
-
-
-def test_a_store_that_is_closed_says_goodbye():
-    async def story(server, other):
-        watch = other.watch("", 1)
-        async with RawPeer(server.address) as ending:
-            await ending.prove(TOKEN)
-            store = EmbeddedStore(*server.address, token=TOKEN)
-            lease = await store.grant(3600)
-            await store.transact(Transaction((), (Put("kept", b"", lease.id),)))
-            await store.close()
-            await hold(ending, "ended")
-            ending.vanish()
-            assert await next_deletion(watch) == "ended"
-        assert await other.keep_alive(lease.id) == 3600
-        watch.close()
-
-    run(story)
-
-
-def test_a_lease_that_is_kept_alive_over_another_connection_is_there(monkeypatch):
-    monkeypatch.setattr(service_module, "CLOSED_GRACE_S", 2.0)  # the machine may be busy
-
-    async def story(server, other):
-        watch = other.watch("", 1)
-        async with RawPeer(server.address) as first, RawPeer(server.address) as second:
-            await first.prove(TOKEN)
-            await second.prove(TOKEN)
-            moved, _ = await hold(first, "moved", "left")
-            first.vanish()
-            while server.connections > 2:
-                await other.get("moved")
-            assert await second.ask(1, KeepAlive(moved)) == Kept(3600)
-            assert await next_deletion(watch) == "left"
-            assert (await other.get("moved")).lease == moved
-            second.vanish()
-            assert await next_deletion(watch) == "moved"
-        watch.close()
-
-    run(story)
-
-
-def test_the_end_of_a_connection_means_nothing_to_leases_that_have_moved():
-    async def story(server, other):
-        watch = other.watch("", 1)
-        async with RawPeer(server.address) as first, RawPeer(server.address) as second:
-            await first.prove(TOKEN)
-            await second.prove(TOKEN)
-            moved, _ = await hold(first, "moved", "left")
-            await second.ask(1, KeepAlive(moved))
-            first.vanish()
-            assert await next_deletion(watch) == "left"
-            assert (await other.get("moved")).lease == moved
-        watch.close()
+            (lease,) = await hold(peer, "key")
+            ends = server.keyspace.next_expiry()
+            await way(peer)
+            while server.connections > 1:
+                await other.get("key")
+            assert server.keyspace.next_expiry() == ends
+        assert await other.keep_alive(lease) == 3600
+        assert await other.get("key") is not None
 
     run(story)
 
 
 def test_the_leases_of_a_connection_that_the_server_drops_keep_their_time():
     async def story(server, other):
-        watch = other.watch("leases/", 1)
-        async with RawPeer(server.address, receive_buffer_bytes=4096) as peer, RawPeer(server.address) as ending:
+        async with RawPeer(server.address, receive_buffer_bytes=4096) as peer:
             await peer.prove(TOKEN)
-            await hold(peer, "leases/kept")
+            (lease,) = await hold(peer, "leases/kept")
             peer.send(3, WatchFrom("long", 1))
             while server.connections > 1:
                 await other.transact(Transaction((), (Put("long", bytes(1_000_000)),)))
-            await ending.prove(TOKEN)
-            await hold(ending, "leases/ended")
-            ending.vanish()
-            assert await next_deletion(watch) == "leases/ended"
-        assert await other.get("leases/kept") is not None
-        watch.close()
+            assert await other.keep_alive(lease) == 3600
 
     run(story)
 
 
-def test_the_leases_of_a_connection_that_broke_the_protocol_keep_their_time():
+def test_whoever_knows_a_lease_may_end_it():
+    """The keeper of an agent that was killed does so, over a connection of its own."""
+
     async def story(server, other):
-        watch = other.watch("", 1)
-        async with RawPeer(server.address) as peer, RawPeer(server.address) as ending:
+        async with RawPeer(server.address) as peer:
             await peer.prove(TOKEN)
-            await ending.prove(TOKEN)
-            await hold(peer, "kept")
-            peer.send_bytes(b"\xff" * 8)
-            await peer.ended()
-            await hold(ending, "ended")
-            ending.vanish()
-            assert await next_deletion(watch) == "ended"
-        assert await other.get("kept") is not None
-        watch.close()
+            (lease,) = await hold(peer, "key")
+            watch = other.watch("", 1)
+            await other.revoke(lease)
+            assert await next_deletion(watch) == "key"
+            watch.close()
+            assert (await peer.ask(3, KeepAlive(lease))).reason is Reason.LEASE_LOST
 
     run(story)
 

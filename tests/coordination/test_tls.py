@@ -149,21 +149,6 @@ def test_those_that_do_not_come_to_speak_tls_are_dropped(certificates, monkeypat
     run(story, server_context(*paths(certificates, "node.pem", "node.key")))
 
 
-def test_the_keys_of_a_process_that_ends_go_soon(certificates):
-    async def story(server):
-        tls = client_context(*paths(certificates, "ca.pem"))
-        async with client(server, tls) as store, client(server, tls) as ending:
-            lease = await ending.grant(3600)
-            revision = (await ending.transact(Transaction((), (Put("key", b"", lease.id),)))).revision
-            watch = store.watch("key", revision + 1)
-            await store.get("key")
-            (await ending.connected())._transport.get_extra_info("socket").shutdown(2)
-            assert (await anext(watch)).changes[0].entry is None
-            watch.close()
-
-    run(story, server_context(*paths(certificates, "node.pem", "node.key")))
-
-
 def test_files_that_cannot_be_used_are_named(certificates, tmp_path):
     missing = str(tmp_path / "missing.pem")
     ca, cert, key, locked = paths(certificates, "ca.pem", "node.pem", "node.key", "locked.key")

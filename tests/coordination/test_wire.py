@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.coordination.handshake import NONCE_BYTES, PROOF_BYTES, Greeting, Proof
+from holdfast.coordination.handshake import NONCE_BYTES, PROOF_BYTES, VERSION, Greeting, Proof
 from holdfast.coordination.model import (
+    STORE_ID_BYTES,
     Change,
     Changes,
     Created,
@@ -25,7 +26,6 @@ from holdfast.coordination.wire import (
     Found,
     Frames,
     Get,
-    Goodbye,
     ProtocolError,
     Reason,
     Transact,
@@ -46,7 +46,6 @@ from holdfast.coordination.wire import (
         Get("key"),
         WatchFrom("prefix", 7),
         Unwatch(),
-        Goodbye(),
         Transact(
             Transaction((Created("a", 1), Modified("b", 2)), (Put("a", b"\0", 3), Delete("b")), (DeletePrefix("c"),))
         ),
@@ -94,7 +93,8 @@ def test_what_cannot_be_read_is_the_peers_fault(decode, body):
 
 def test_nonces_and_proofs_have_one_length():
     nonce, mac = bytes(NONCE_BYTES), bytes(PROOF_BYTES)
-    assert decode_greeting(encode(Greeting(1, nonce))) == Greeting(1, nonce)
+    assert decode_greeting(encode(Greeting(1, nonce, b"store"))) == Greeting(1, nonce, b"store")
+    assert decode_greeting(encode(["holdfast", 1, nonce])) == Greeting(1, nonce)  # as version 1 says it
     assert decode_proof(encode(Proof(1, nonce, mac))) == Proof(1, nonce, mac)
     for bad in (b"", nonce[1:], nonce + b"\0"):
         with pytest.raises(ProtocolError):
@@ -106,8 +106,15 @@ def test_nonces_and_proofs_have_one_length():
 
 
 def test_a_greeting_of_a_later_version_can_be_read():
-    later = encode(["holdfast", 2, bytes(NONCE_BYTES), {"more": "to say"}])
-    assert decode_greeting(later).version == 2
+    later = encode(["holdfast", VERSION + 1, bytes(NONCE_BYTES), {"more": "to say"}])
+    assert decode_greeting(later).version == VERSION + 1
+
+
+@pytest.mark.parametrize("store", [None, 7, "text", b"", bytes(STORE_ID_BYTES - 1), bytes(STORE_ID_BYTES + 1)])
+def test_a_greeting_names_the_store(store):
+    nonce = bytes(NONCE_BYTES)
+    assert Greeting(VERSION, nonce, bytes(STORE_ID_BYTES)).is_complete()
+    assert not decode_greeting(encode(["holdfast", VERSION, nonce, store])).is_complete()
 
 
 @given(

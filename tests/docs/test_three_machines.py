@@ -60,3 +60,26 @@ def test_a_system_that_lets_nobody_make_namespaces_is_told_of_in_one_line(tmp_pa
     ran = subprocess.run([SCRIPT], env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr == "three_machines.sh: this system makes namespaces for root only: run it with sudo\n"
+
+
+@pytest.mark.root
+def test_its_report_counts_three_machines_of_which_one_was_there_twice(tmp_path):
+    path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+    done = subprocess.run(
+        [SCRIPT],
+        env={"PATH": path, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=DEADLINE_S,
+        check=True,
+    )
+    report = done.stdout.partition("--- what became of it")[2]
+    for line in (
+        "  outcome     succeeded",
+        "  nodes       3 (--nnodes 2:3), 6 workers",
+        "  agents      4, on 3 machines: machine3 had 2",
+        "  restarts    0 (--max-restarts 0)",
+    ):
+        assert f"{line}\n" in report, report
+    assert "machine3 (agent 1) was lost in generation 1" in report
+    assert "no end" not in report

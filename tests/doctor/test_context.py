@@ -14,7 +14,7 @@ def test_an_endpoint_is_read_as_a_run_reads_it():
     assert (meeting.token, meeting.keep_alive_s, meeting.ttl_s, meeting.complaint) == (b"secret", 2.0, 6.0, "")
     meeting = read_meeting("etcd", "http://etcd0, etcd1:4001,[fd00::1]", {"user": "bob", "password": "pw"}, {})
     assert meeting.endpoints == (("etcd0", 2379), ("etcd1", 4001), ("fd00::1", 2379))
-    assert (meeting.user, meeting.password, meeting.ttl_s) == ("bob", "pw", 5.0)
+    assert (meeting.user, meeting.password, meeting.ttl_s) == ("bob", "pw", 8.0)
 
 
 @pytest.mark.parametrize(

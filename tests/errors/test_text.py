@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors.text import clipped, encodable, headline, visible
+from holdfast.errors.text import all_encodable, clipped, encodable, headline, visible
 
 
 def test_clipped_leaves_a_text_within_the_limit_alone():
@@ -37,3 +37,9 @@ def test_visible_escapes_what_steers_a_terminal():
 )
 def test_headline_is_the_line_that_says_most(text, line):
     assert headline(text, 10 if text.startswith("0") else 80) == line
+
+
+def test_all_encodable_reaches_every_text():
+    value = {"a\ud800": ["b\udcff", ("c", 1, None)], "d": {"e": "\udc80"}, "f": 0.5}
+    shown = {"a\\ud800": ["b\\udcff", ["c", 1, None]], "d": {"e": "\\udc80"}, "f": 0.5}
+    assert all_encodable(value) == shown

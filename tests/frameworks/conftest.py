@@ -41,6 +41,11 @@ def store_host(request):
 
 
 @pytest.fixture
+def job_environment():
+    return _environment()
+
+
+@pytest.fixture
 def job(tmp_path):
     """Runs `holdfast run` with these words to its end, which must be a good one. What it printed."""
 

@@ -9,7 +9,7 @@ import signal
 import sys
 
 import pytest
-from job_nodes import Job
+from job_nodes import Job, restart_counts, succeed
 from meeting_places import PORT, TOKEN
 
 pytestmark = pytest.mark.root
@@ -19,18 +19,6 @@ on_etcd = pytest.mark.parametrize("place_name", [pytest.param("etcd", marks=pyte
 
 QUIET_S = 5.0
 """How long nothing must happen after a fault that concerns nobody: longer than a lease, whose time to live is 3 s."""
-
-
-def succeed(job, agents):
-    """Let the workers end well, and so the job, on all these nodes."""
-    job.tell_all("exit 0")
-    assert job.wait_for_exit(*agents) == [0] * len(agents), job.describe()
-    assert not job.alive()
-    job.check()
-
-
-def restart_counts(world):
-    return {life.restart_count for life in world}
 
 
 def on(world, node):
@@ -95,7 +83,7 @@ def test_a_killed_agent_is_done_without(job):
     agents[3].kill()
     smaller = four.wait_for_world(6, after=world)
     assert not on(smaller, four.nodes[3])
-    assert four.nodes[3].pids() == []
+    four.wait_until_empty(four.nodes[3])
     succeed(four, agents[:3])
 
 

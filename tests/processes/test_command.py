@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from liveness import exists, status
 
+from holdfast import descriptors
 from holdfast.errors import InputError
 from holdfast.processes import Std
 
@@ -133,6 +135,21 @@ def test_a_signal_that_the_parent_ignores_stays_ignored(start, post):
         assert int(status(pid, "SigIgn"), 16) & (1 << (signal.SIGUSR2 - 1))
     finally:
         signal.signal(signal.SIGUSR2, before)
+
+
+def test_a_limit_that_the_agent_has_raised_for_itself_is_not_the_workers(start, image, monkeypatch):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    monkeypatch.setattr(descriptors, "_change", descriptors._change)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        assert descriptors.allow(300) == 300
+        assert descriptors.allow(400) == 400
+        assert descriptors.allow(350) == 400
+        result = start("sh", [("-c", 'test "$(ulimit -Sn) $(ulimit -Hn)" = "256 $0"', str(hard))]).wait()
+        assert not result.is_failed()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (400, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_workers_inherit_the_standard_descriptors_only(start, tmp_path):

@@ -543,6 +543,28 @@ def test_a_fence_that_is_renewed_harms_nobody(start, post, gate):
     context.fence(time.monotonic())  # of a set that is gone
 
 
+def test_a_fence_that_comes_while_the_keeper_starts_is_not_lost():
+    """Another thread renews a lease at any time."""
+
+    def before_start(context):
+        keep = context._keep
+        context.fence(time.monotonic() + 1000)
+
+        def keep_and_fence():
+            kept = keep()
+            context.fence(time.monotonic())
+            return kept
+
+        context._keep = keep_and_fence
+
+    context = start_processes("set", "sleep", {0: ("1000",)}, {0: {}}, DefaultLogsSpecs(), before_start=before_start)
+    try:
+        assert context.wait(60) is not None
+        assert context.is_fenced
+    finally:
+        context.close(timeout=0)
+
+
 def test_a_stopped_agent_cannot_hold_up_the_fence(tmp_path, post):
     """The point of it: other nodes go on when the lease ends, whether or not this agent can run. Here it is stopped by
     the first thing that its worker does.

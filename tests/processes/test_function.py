@@ -106,6 +106,22 @@ def test_a_segmentation_fault(start, method):
     assert failure.signal_name() == "SIGSEGV"
 
 
+@pytest.mark.parametrize("value", [None, 0, "text", b"\0"], ids=repr)
+def test_a_crash_after_the_value_was_delivered(start, value):
+    result = start(functions.crash_afterwards, [(value,), (value,)]).wait()
+    assert not result.is_failed()
+    assert result.return_values == {0: value, 1: value}
+    assert [crash.signal_name() for crash in result.late_crashes.values()] == ["SIGABRT", "SIGABRT"]
+
+
+def test_a_crash_after_the_value_was_delivered_where_that_counts(start):
+    result = start(
+        functions.crash_afterwards, [(1,)], before_start=lambda context: setattr(context, "strict_exit", True)
+    ).wait()
+    assert result.failures[0].signal_name() == "SIGABRT"
+    assert result.late_crashes == {}
+
+
 def test_a_kill_from_outside(start, method, post):
     context = start(functions.wait_for_signal, [(post.path,), (post.path,)], start_method=method)
     victim = post.pids(2)[0]

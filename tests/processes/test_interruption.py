@@ -85,6 +85,34 @@ def test_handlers_are_put_back(start):
     assert [signal.getsignal(s) for s in HANDLED] == before
 
 
+@pytest.mark.parametrize("signum", HANDLED[1:])
+def test_a_signal_of_the_terminal_that_is_ignored_stays_ignored(start, signum):
+    before = signal.signal(signum, signal.SIG_IGN)
+    try:
+        context = start("sleep", [("1000",)])
+        assert signal.getsignal(signum) is signal.SIG_IGN
+        os.kill(os.getpid(), signum)
+        assert context.wait(0) is None
+        with pytest.raises(SignalException):
+            os.kill(os.getpid(), signal.SIGTERM)
+        context.close()
+        assert signal.getsignal(signum) is signal.SIG_IGN
+    finally:
+        signal.signal(signum, before)
+
+
+def test_a_request_to_end_is_handled_even_where_it_was_ignored(start):
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        context = start("sleep", [("1000",)])
+        with pytest.raises(SignalException):
+            os.kill(os.getpid(), signal.SIGTERM)
+        context.close()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 @pytest.mark.parametrize("first_closed", [0, 1])
 def test_handlers_stay_until_the_last_set_closes(start, first_closed):
     before = signal.getsignal(signal.SIGTERM)

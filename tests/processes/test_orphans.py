@@ -139,6 +139,16 @@ def test_parent_and_keeper_killed_together(start_parent):
     parent.kill()
 
 
+@pytest.mark.parametrize("threads", [False, True], ids=["a copy", "a fresh interpreter"])
+def test_a_keeper_that_was_stopped_goes_on_when_its_parent_is_killed(start_parent, threads):
+    """The kernel continues it, and it ends the set as ever."""
+    parent, pids = start_parent("daemon", "spawn", threads=threads)
+    keeper = next(int(status(pid, "PPid")) for pid in pids if os.getsid(pid) == pid)
+    os.kill(keeper, signal.SIGSTOP)
+    parent.kill()
+    assert wait_for_end([keeper, *pids]) == []
+
+
 def test_a_stopped_worker_ends_with_its_parent(start_parent):
     parent, pids = start_parent("stopped")
     for pid in pids:

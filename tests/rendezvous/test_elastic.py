@@ -11,8 +11,10 @@ from contextlib import ExitStack
 
 import pytest
 
+from holdfast.coordination.errors import StoreRefusedError
 from holdfast.coordination.model import Put, Transaction
 from holdfast.errors import ProcessFailure
+from holdfast.errors.tree import PlatformError
 from holdfast.rendezvous import (
     RendezvousClosedError,
     RendezvousConnectionError,
@@ -22,12 +24,15 @@ from holdfast.rendezvous import (
     RendezvousTimeoutError,
     rendezvous_handler_registry,
 )
-from holdfast.rendezvous.decide import Stop
 from holdfast.rendezvous.errors import JobFailedError
+from holdfast.rendezvous.handover import Stopped
 from holdfast.rendezvous.hosting import free_port
+from holdfast.rendezvous.membership import Membership
 from holdfast.rendezvous.records import Keys
 
 PATIENCE_S = 60.0
+
+HOST = os.uname().nodename
 
 
 class Nodes:
@@ -58,6 +63,10 @@ class Nodes:
     def seek(self, *handlers):
         return [self._threads[handler].submit(handler.next_rendezvous) for handler in handlers]
 
+    def submit(self, handler, function, *args, **options):
+        """Run something in the handler's thread."""
+        return self._threads[handler].submit(function, *args, **options)
+
     def together(self, method, *handlers):
         futures = [self._threads[handler].submit(getattr(handler, method)) for handler in handlers]
         return [future.result(PATIENCE_S) for future in futures]
@@ -80,10 +89,18 @@ def nodes():
 
 def until_over(handler):
     """Why the round is over, once it is: the descriptor says when to ask."""
+    over = handler.round_over()
+    return over.reason if over is not None else until_told(handler)
+
+
+def until_told(handler):
+    """As an agent does it: it sleeps before it asks."""
     deadline = time.monotonic() + PATIENCE_S
-    while (over := handler.round_over()) is None:
+    over = None
+    while over is None:
         assert select.select([handler.fileno()], [], [], deadline - time.monotonic())[0], "the round goes on"
-    assert over.may_finish is over.reason.startswith("letting in ")
+        over = handler.round_over()
+    assert over.may_finish is over.reason.startswith(("letting in ", f"{HOST} leaves: "))
     return over.reason
 
 
@@ -126,22 +143,33 @@ def test_a_failure_ends_the_round_on_every_node_and_the_next_one_counts_it(nodes
 def test_a_stop_that_comes_after_the_agent_has_stopped_is_not_for_the_next_round(nodes):
     a, b = nodes.add(max_restarts=1), nodes.add(max_restarts=1)
     nodes.meet(a, b)
-
-    let_go = a._let_go
-
-    def let_go_late():
-        """In the member's thread: the word of the broken round comes when the agent has asked for the next one. Once: a
-        node that is not of rank 0 lets go again when it starts.
-        """
-        a._let_go = let_go
-        a.stop(Stop("the last round is broken"))
-        let_go()
-
     b.report_failure(3, a_failure())
     until_over(b)
-    a._let_go = let_go_late
-    assert [info.generation for info in nodes.meet(a, b)] == [2, 2]
+    until_over(a)
+    again = nodes.seek(a, b)
+    a._say(Stopped(1, "the last round is broken", may_finish=False))
+    assert [seeking.result(PATIENCE_S).generation for seeking in again] == [2, 2]
     assert a.round_over() is None
+
+
+def test_generations_that_are_broken_as_they_start_leave_nobody_behind(nodes):
+    """Every start is followed by a stop at once, mostly before the agent's thread is awake."""
+    handlers = [nodes.add("1:4", last_call_timeout=0.001) for _ in range(4)]
+    nodes.meet(handlers[0])  # the first may be alone at first: others are let in as they come
+    rounds = 40
+
+    def run(handler, *, is_in):
+        generation = 1 if is_in else 0
+        while generation < rounds:
+            if is_in:
+                until_told(handler)
+            is_in = True
+            generation = handler.next_rendezvous().generation
+        return generation
+
+    handlers[0].announce_leave("to break every generation that it is in")
+    running = [nodes.submit(handler, run, handler, is_in=handler is handlers[0]) for handler in handlers]
+    assert all(each.result(PATIENCE_S) >= rounds for each in running)
 
 
 def test_when_no_restart_is_left_every_node_learns_the_first_failure(nodes):
@@ -316,3 +344,137 @@ def test_two_runs_at_one_endpoint_do_not_meet(nodes):
     others = nodes.add(run_id="one/a"), nodes.add(run_id="one/b")
     assert [info.world_size for info in nodes.meet(*others)] == [2, 2]
     assert [future.result(PATIENCE_S).world_size for future in waiting] == [2, 2]
+
+
+class Oops(Exception):  # noqa: N818 - a bug, as any
+    pass
+
+
+def fail_in_step(handler):
+    """The next step of its member fails, whoever takes it: the agent, a timer, or an answer of the store."""
+
+    def step(now):
+        raise Oops(now)
+
+    handler._member.membership.step = step
+
+
+def fail_in_an_answer(handler):
+    def kept(*_):
+        raise Oops
+
+    handler._member.membership.kept = kept
+
+
+def fail_in_the_thread(handler):
+    """SystemExit is what a task cannot keep to itself: it ends the loop."""
+
+    def leave():
+        raise SystemExit("a plug-in has left")
+
+    handler._thread.tell(leave)
+
+
+@pytest.mark.parametrize("fail", [fail_in_step, fail_in_an_answer, fail_in_the_thread])
+def test_a_bug_in_the_member_reaches_the_agent_and_the_other_nodes(nodes, fail):
+    a, b = nodes.add(keep_alive_interval=0.2), nodes.add(keep_alive_interval=0.2)
+    nodes.meet(a, b)
+    fail(b)
+    assert until_told(b).startswith("holdfast has a bug: ")
+    with pytest.raises(PlatformError, match=r"holdfast has a bug: (Oops|SystemExit)") as bug:
+        nodes.meet(b)
+    assert isinstance(bug.value.__cause__, (Oops, SystemExit))
+    b.explain("node7: holdfast has a bug")
+    nodes.together("shutdown", b)
+    # Where nothing can be said any more, the connection breaks or the lease runs out.
+    assert until_over(a) == ("node7: holdfast has a bug" if fail is not fail_in_the_thread else f"lost {HOST}")
+
+
+@pytest.mark.parametrize("method", ["report_failure", "wait_for_end", "announce_leave", "set_closed"])
+def test_a_bug_that_shows_when_the_agent_says_something_ends_its_wait(nodes, method):
+    a, b = nodes.add(), nodes.add()
+    nodes.meet(a, b)
+    fail_in_step(b)
+    args = {"report_failure": (0, a_failure()), "wait_for_end": (PATIENCE_S,), "announce_leave": ("SIGTERM",)}
+    assert not getattr(b, method)(*args.get(method, ()))
+    assert until_over(b).startswith("holdfast has a bug: Oops")
+
+
+def test_a_bug_while_a_place_is_sought_ends_the_wait(nodes, monkeypatch):
+    monkeypatch.setattr(Membership, "seek", lambda *_: int("no number"))
+    with pytest.raises(PlatformError, match=r"holdfast has a bug: ValueError: .*no number"):
+        nodes.meet(nodes.add())
+
+
+def test_a_member_with_a_bug_renews_its_lease_no_more(nodes):
+    """Should its agent be stuck, too, the keeper kills the workers, and the others go on."""
+    a, b = nodes.add(keep_alive_interval=0.1), nodes.add(keep_alive_interval=0.1)
+    nodes.meet(a, b)
+    fail_in_an_answer(b)
+    until_told(b)
+    assert until_over(a) == f"lost {HOST}"
+
+
+def test_what_nobody_catches_in_the_loop_is_told_and_is_not_the_end(nodes, caplog):
+    a, b = nodes.add(), nodes.add()
+    nodes.meet(a, b)
+    done = threading.Event()
+    a._thread.tell(int, "no number")
+    a._thread.tell(done.set)
+    assert done.wait(PATIENCE_S)
+    assert "holdfast has a bug, and goes on" in caplog.text
+    assert "ValueError" in caplog.text
+    assert a.round_over() is None
+
+
+def test_a_failure_with_text_that_no_store_takes_is_told(nodes):
+    a, b = nodes.add(max_restarts=1), nodes.add(max_restarts=1)
+    nodes.meet(a, b)
+    failure = a_failure("RuntimeError: no file /data/\udcff")
+    failure.log_file = "/logs/\udcff/0/stderr.log"
+    a.report_failure(1, failure)
+    assert "/data/\\udcff" in until_over(b)
+    assert [info.after.cause.log_file for info in nodes.meet(a, b)] == ["/logs/\\udcff/0/stderr.log"] * 2
+
+
+def test_the_host_stays_for_the_others_though_it_loses_the_connection_to_itself(nodes):
+    """As a busy machine may: the others have yet to read the end."""
+    host, other = nodes.add(), nodes.add()
+    nodes.meet(host, other)
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(host.wait_for_end, PATIENCE_S)
+        assert other.wait_for_end(PATIENCE_S)
+        assert done.result(PATIENCE_S)
+    thread, store = host._thread, host._store
+    watches = threading.Event()
+    follow = store.watch
+
+    def watch(*args):
+        watches.set()
+        return follow(*args)
+
+    async def lose_connection():
+        store._connection._break("it does not answer")
+
+    thread.tell(setattr, store, "watch", watch)
+    thread.call(lose_connection())
+    leaving = nodes.submit(host, host.shutdown)
+    assert watches.wait(PATIENCE_S), "it does not wait for the others"
+    thread.call(lose_connection())
+    assert other._thread.call(other._store.get(Keys("run").end)) is not None, "nobody serves any more"
+    assert not leaving.done()
+    assert nodes.together("shutdown", other) == [True]
+    leaving.result(PATIENCE_S)
+
+
+@pytest.mark.parametrize("error", [StoreRefusedError("no"), Oops("a bug")])
+def test_a_done_node_that_breaks_has_succeeded_unless_by_a_bug(nodes, error, caplog):
+    a, b = nodes.add(), nodes.add()
+    nodes.meet(a, b)
+    with pytest.raises(TimeoutError):
+        a.wait_for_end(0.2)
+    assert a._member.membership.me.is_done_published
+    a._thread.tell(a._member.break_down, error)
+    until_told(a)
+    assert a.wait_for_end(PATIENCE_S) is isinstance(error, StoreRefusedError)
+    assert ("the end of the job could not be read: no" in caplog.text) is isinstance(error, StoreRefusedError)

@@ -25,7 +25,7 @@ def test_defaults():
 
 def test_etcd_has_more_patience_for_an_election():
     made = settings("etcd0,etcd1:2,http://[fd00::1]:3", "etcd")
-    assert made.ttl_s == 5.0
+    assert made.ttl_s == 8.0
     assert made.place.name == "etcd at etcd0:2379, etcd1:2, [fd00::1]:3"
     assert made.place.may_return
 
@@ -71,6 +71,19 @@ def test_an_unknown_setting_is_named(caplog):
 
 
 @pytest.mark.parametrize(
+    ("interval", "attempts", "ttl_s"),
+    [("0.05", 2, 0.1), ("0.01", 10, 0.1), ("28800", 3, 86_400.0), (1, 86_400, 86_400.0)],
+)
+def test_the_shortest_and_the_longest_lease(interval, attempts, ttl_s):
+    assert settings(keep_alive_interval=interval, keep_alive_max_attempt=attempts).ttl_s == ttl_s
+
+
+@pytest.mark.parametrize("key", ["join_timeout", "last_call_timeout", "close_timeout"])
+def test_a_wait_may_be_as_good_as_endless(key):
+    settings(**{key: "1e300"})
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"endpoint": ""}, "--rdzv-backend c10d: --rdzv-endpoint HOST:PORT is needed"),
@@ -83,6 +96,21 @@ def test_an_unknown_setting_is_named(caplog):
         ({"join_timeout": "0"}, "--rdzv-conf join_timeout=0"),
         ({"keep_alive_interval": "nan"}, "--rdzv-conf keep_alive_interval=nan"),
         ({"keep_alive_max_attempt": "1"}, "--rdzv-conf keep_alive_max_attempt=1: 2 is the least"),
+        ({"keep_alive_max_attempt": "-3"}, "--rdzv-conf keep_alive_max_attempt=-3: 2 is the least"),
+        ({"keep_alive_max_attempt": "nan"}, "--rdzv-conf keep_alive_max_attempt=nan: a whole number"),
+        ({"keep_alive_max_attempt": float("inf")}, "--rdzv-conf keep_alive_max_attempt=inf: a whole number"),
+        ({"keep_alive_max_attempt": "9" * 400}, "a lease holds, and that can be 0.1 to 86400 s"),
+        ({"keep_alive_max_attempt": "86401"}, "keep_alive_interval=1,keep_alive_max_attempt=86401: .* 0.1 to 86400 s"),
+        ({"keep_alive_interval": "0.03"}, "keep_alive_interval=0.03,keep_alive_max_attempt=3: .* 0.1 to 86400 s"),
+        ({"keep_alive_interval": "1e300"}, "keep_alive_interval=1e.300,keep_alive_max_attempt=3: .* 0.1 to 86400 s"),
+        ({"keep_alive_interval": "20000", "backend": "etcd"}, "keep_alive_interval=20000,keep_alive_max_attempt=8: "),
+        ({"keep_alive_interval": "1e-5"}, "--rdzv-conf keep_alive_interval=1e-5: 0.01 s is the least"),
+        ({"keep_alive_interval": "inf"}, "--rdzv-conf keep_alive_interval=inf: a number of seconds is needed"),
+        ({"join_timeout": "-1"}, "--rdzv-conf join_timeout=-1: a number of seconds is needed"),
+        ({"join_timeout": 10**400}, "--rdzv-conf join_timeout=10+: a number of seconds is needed"),
+        ({"last_call_timeout": "nan"}, "--rdzv-conf last_call_timeout=nan: a number of seconds is needed"),
+        ({"close_timeout": "1e400"}, "--rdzv-conf close_timeout=1e400: a number of seconds is needed"),
+        ({"rank": "nan"}, "--rdzv-conf rank=nan: a whole number"),
         ({"keep_alive_max_attempt": "x"}, "--rdzv-conf keep_alive_max_attempt=x: a whole number"),
         ({"is_host": "perhaps"}, "--rdzv-conf is_host=perhaps"),
         ({"ca_cert": "ca.pem"}, "TLS needs all three"),

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
-from simulated_storms import run
+from simulated_storms import NOT_YET, run
 
 from holdfast.rendezvous import decide as rules
-from holdfast.rendezvous import membership
+from holdfast.rendezvous import judging, membership
 from holdfast.rendezvous.membership import Membership
 from holdfast.rendezvous.restarts import Ruling
+from holdfast.rendezvous.view import View
 
 SEEDS = 400
 
 
-def finds(mix, *, first=0, seeds=SEEDS):
-    """What the first world of that weather that fails says; a rare one is sought from near where it was last seen."""
+def finds(mix, *, first=0, seeds=SEEDS, saying="", **planted):
+    """What the first world of that weather that fails says; a rare one is sought from near where it was last seen.
+
+    `saying` is what it has to say, where a bug breaks several laws. `planted` are attributes of the world: what its
+    edges do otherwise than the product's.
+    """
+
+    def prepare(world):
+        for name, value in planted.items():
+            assert hasattr(world, name)
+            setattr(world, name, value)
+
     for seed in range(first, first + seeds):
         try:
-            run(mix, seed)
+            run(mix, seed, prepare=prepare)
         except AssertionError as error:
-            return str(error)
+            if saying in str(error):
+                return str(error)
     return f"nothing, with {seeds} seeds"
 
 
@@ -53,7 +66,7 @@ def test_a_node_that_starts_workers_when_its_lease_may_be_over_is_found(monkeypa
         return replace(decision, me=replace(decision.me, stop_by=me.stop_by))
 
     monkeypatch.setattr(rules, "_seek_a_place", careless)
-    assert "while workers of" in finds("slow")
+    assert "while workers of" in finds("slow", agent_heeds_the_fence=False)
 
 
 def test_a_generation_without_guards_is_found(monkeypatch):
@@ -67,7 +80,7 @@ def test_a_break_without_guards_is_found(monkeypatch):
 
 
 def test_a_budget_that_is_not_kept_is_found(monkeypatch):
-    monkeypatch.setattr(rules, "rule", lambda past, _fault, _limits: Ruling(past))
+    monkeypatch.setattr(judging, "rule", lambda past, _fault, _limits, **_: Ruling(past))
     assert "is restart" in finds("failures")
 
 
@@ -109,4 +122,112 @@ def test_what_comes_late_and_takes_back_what_was_said_is_found(monkeypatch):
         return replace(decision, actions=actions)
 
     monkeypatch.setattr(rules, "_offer", careless)
-    assert "no generation is on" in finds("echoes", first=580, seeds=2_000)
+    monkeypatch.setattr(rules, "SAY_AGAIN_S", float("inf"))  # or it would be said again before anybody minds
+    found = finds("echoes", first=580, seeds=2_000)
+    assert "no generation is on" in found or "waiting for the workers" in found
+
+
+def test_a_client_that_takes_another_store_for_its_own_is_found():
+    found = finds("replaced", client_checks_identity=False)
+    assert "another store" in found or "while workers of" in found
+
+
+def test_an_agent_that_starts_workers_that_have_to_stop_already_is_found():
+    assert "while workers of" in finds("late_threads", agent_looks_ahead=False, agent_heeds_the_fence=False)
+
+
+def test_a_lease_that_is_given_back_before_the_workers_are_dead_is_found():
+    assert "while workers of" in finds("deaths", will_is_first=True)
+
+
+def test_a_store_that_takes_a_broken_connection_for_a_lost_node_is_found():
+    assert "while workers of" in finds("resets", reset_shortens_leases=True)
+
+
+def test_a_node_that_goes_on_without_its_record_is_found(monkeypatch):
+    reason_to_stop = rules._reason_to_stop
+
+    def careless(*arguments):
+        stop = reason_to_stop(*arguments)
+        return None if stop is not None and stop.reason in (rules.RECORD_GONE, rules.RECORD_REPLACED) else stop
+
+    monkeypatch.setattr(rules, "_reason_to_stop", careless)
+    assert "while workers of" in finds("restored", saying="while workers of", client_checks_revision=False)
+
+
+def test_a_node_that_ignores_that_the_store_is_full_is_found():
+    assert "found to be full" in finds("full", saying="found to be full", agent_ends_when_refused=False)
+
+
+def test_a_leader_that_lets_everybody_in_at_once_is_found(monkeypatch):
+    monkeypatch.setattr(
+        rules, "admits_at", lambda _arrivals, newcomers, since, _lease_s: {node: since[node] for node in newcomers}
+    )
+    monkeypatch.setattr(rules, "batch_s", lambda _joins: 0.0)
+    monkeypatch.setattr(rules, "hold_back_s", lambda *_: 0.0)
+    assert "came and went" in finds("flapping")
+
+
+def test_a_leader_that_goes_by_its_own_budget_is_found(monkeypatch):
+    next_generation = rules._next_generation
+
+    def forgetful(view, me, last, judged, nodes, now, settings, keys):
+        last = last and replace(last, max_restarts=settings.max_restarts)
+        return next_generation(view, me, last, judged, nodes, now, settings, keys)
+
+    monkeypatch.setattr(rules, "_next_generation", forgetful)
+    assert "is restart" in finds("differing")
+
+
+def test_a_timeout_that_runs_while_workers_stop_is_found(monkeypatch):
+    say_whether_short = rules._say_whether_short
+
+    def hasty(view, _present, settings, keys):
+        return say_whether_short(view, 0, settings, keys)
+
+    monkeypatch.setattr(rules, "_say_whether_short", hasty)
+    assert "leaves while enough nodes are there" in finds("slow_stops")
+
+
+def test_a_job_that_ends_because_one_node_fails_is_found(monkeypatch):
+    monkeypatch.setattr(judging, "_others_suffice", lambda *_: False)
+    assert "with restarts left" in finds("bad_node")
+
+
+def test_a_restart_that_is_charged_for_a_lost_node_is_found(monkeypatch):
+    monkeypatch.setattr(judging, "is_loss", lambda _view: False)
+    found = finds("felt_losses")
+    assert "is restart" in found or "failed of a lost node" in found
+
+
+def test_a_job_that_is_begun_anew_while_its_nodes_are_there_is_found(monkeypatch):
+    monkeypatch.setattr(rules, "_is_of_the_past", lambda view: view.generation is not None)
+    assert "begins another job" in finds("failures")
+
+
+def test_a_node_that_is_done_and_leaves_without_the_end_is_found(monkeypatch):
+    my_part = rules._my_part
+
+    def hasty(view, me, *others):
+        decision = my_part(view, me, *others)
+        leaves = any(isinstance(action, rules.Leave) for action in decision.actions)
+        return replace(decision, actions=(rules.Leave(None, "in a hurry"),)) if leaves else decision
+
+    monkeypatch.setattr(rules, "_my_part", hasty)
+    assert "is done and recorded" in finds("calm")
+
+
+def test_a_leader_that_does_not_see_who_is_there_is_found(monkeypatch):
+    learn_node = View._learn_node
+
+    def blind(self, node, entry):
+        if entry is not None or node in self._members:
+            learn_node(self, node, entry)
+
+    monkeypatch.setattr(View, "_learn_node", blind)
+    assert "does not see the nodes" in finds("scaling")
+
+
+@pytest.mark.parametrize("mix", NOT_YET)
+def test_what_the_product_does_not_do_yet_is_found(mix):
+    assert "nothing" not in finds(mix), f"{mix} is repaired: remove it from NOT_YET"

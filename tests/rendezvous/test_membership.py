@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 from simulated_agent import offer
 
 from holdfast.coordination.keyspace import KeySpace
-from holdfast.coordination.model import Changes, Outcome, Put, Transaction
+from holdfast.coordination.model import Changes, Delete, Outcome, Put, Transaction
 from holdfast.errors.kind import FailureKind
 from holdfast.rendezvous.decide import LEASE_LOST, Leave, Settings, Start, Stop
 from holdfast.rendezvous.membership import (
@@ -30,7 +32,8 @@ class Talk:
 
     def __init__(self, *, settings=None, store_may_return=True):
         self.now = 0.0
-        self.keyspace = KeySpace()
+        numbers = count()  # 0 is the store's own, so leases are 1, 2, 3
+        self.keyspace = KeySpace(random_bytes=lambda size: (next(numbers) << 1).to_bytes(size, "little"))
         self.membership = Membership(
             KEYS,
             settings or Settings(min_nodes=1, max_nodes=1),
@@ -314,3 +317,26 @@ def test_an_answer_to_nothing_is_harmless(talk):
     talk.seek()
     talk.membership.answered(Outcome(succeeded=True, revision=2))
     assert talk.step() == []
+
+
+# The store has lost the record
+
+
+def test_a_fence_that_was_final_is_not_the_next_generations(talk):
+    talk.run()
+    talk.keyspace.transact(Transaction((), (Delete(KEYS.generation),)))
+    (stop,) = [effect for effect in talk.step() if isinstance(effect, Stop)]
+    assert stop.is_final
+    fence_at = talk.membership.fence_at
+    talk.now += 5.0
+    talk.membership.kept(TTL_S, talk.now)
+    assert talk.membership.fence_at == fence_at
+    talk.seek()
+    assert talk.membership.fence_at == talk.now + TTL_S * FENCE_AT
+
+
+def test_what_had_nothing_to_delete_is_not_waited_for(talk):
+    """Another run may have moved the store's revision, and nothing that we follow will ever reach it."""
+    talk.run()
+    assert talk.membership._is_followed((Put(KEYS.short, b""),))
+    assert not talk.membership._is_followed((Delete(KEYS.short),))

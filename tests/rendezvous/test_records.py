@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.coordination.model import Entry
 from holdfast.rendezvous.errors import RendezvousStateError
-from holdfast.rendezvous.records import Broken, End, Failure, Generation, Keys, Member, Node, decode, encode
+from holdfast.rendezvous.records import BreakKind, Broken, End, Failure, Generation, Keys, Member, Node, decode, encode
 
 TEXT = st.text(max_size=20)
 COUNT = st.integers(0, 2**40)
@@ -30,7 +30,19 @@ def test_every_record_comes_back_as_it_was_written(kind, data):
     assert decode(entry(encode(record)), kind) == record
 
 
-@pytest.mark.parametrize("value", [b"", b"no json", b"[1, 2]", b'{"number": "one"}', b"\xff\x00"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"no json",
+        b"[1, 2]",
+        b'{"number": "one"}',
+        b"\xff\x00",
+        b'{"host": "\xff"}',
+        b'{"reason": "\xff"}',
+        b'{"master_address": "\xff"}',
+    ],
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_no_record_is_an_error_that_names_the_key(kind, value):
     with pytest.raises(RendezvousStateError, match=r"^runs/job/group/shared/x in the store .* run id\?$"):
@@ -46,6 +58,13 @@ def test_a_rank_is_the_place_among_the_members():
     members = tuple(Member(name, name, name, "worker", 8) for name in ("a.1", "b.1"))
     generation = Generation(3, members, "a", 29500, 0, 1)
     assert [generation.rank_of(node) for node in ("a.1", "b.1", "c.1", "")] == [0, 1, None, None]
+
+
+def test_the_keys_of_a_run_never_begin_with_the_name_of_another():
+    """Somebody who deletes by prefix and leaves out the slash at the end."""
+    run = Keys("job1").run.removesuffix("/")
+    assert not Keys("job10").run.startswith(run)
+    assert run.endswith("-job1")
 
 
 @given(TEXT, TEXT)
@@ -71,3 +90,23 @@ def test_a_failure_travels_with_the_end():
     failure = Failure("a.1", "a", 3, 3, 77, 1, "exit code 1", 12.5, traceback="Traceback ...")
     end = End("failed", "rank 3 failed", failure)
     assert decode(entry(encode(end)), End).failure == failure
+
+
+@pytest.mark.parametrize("text", ["/logs/\udcff", "\ud800", "a\udc80b"])
+def test_text_that_no_store_takes_is_told_with_escapes(text):
+    failure = Failure("a.1", text, 0, 0, 1, 1, text, 0.0, error_file=text, traceback=text)
+    told = decode(entry(encode(Broken(1, BreakKind.FAILED, text, failure))), Broken)
+    shown = text.encode("utf-8", "backslashreplace").decode()
+    assert told == Broken(1, BreakKind.FAILED, shown, Failure("a.1", shown, 0, 0, 1, 1, shown, 0.0, shown, shown))
+    generation = Generation(1, (Member("a.1", text, text, text, 1),), text, 1, 0, 0)
+    assert decode(entry(encode(generation)), Generation).members == (Member("a.1", shown, shown, shown, 1),)
+
+
+def test_a_run_id_may_have_any_characters():
+    assert Keys("a\udcff").group.endswith("-a%5Cudcff/group/")
+
+
+@pytest.mark.parametrize(("kind", "field"), [(Node, "host"), (Broken, "reason"), (End, "reason")])
+def test_a_record_whose_text_is_not_utf_8_is_no_record(kind, field):
+    with pytest.raises(RendezvousStateError, match="not what holdfast writes"):
+        decode(entry(b'{"%s": "\xff"}' % field.encode()), kind)

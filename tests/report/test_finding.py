@@ -41,7 +41,7 @@ def test_a_directory_of_several_runs_is_the_newest_of_them(tmp_path):
     written_runs.four_nodes(tmp_path, random="aaaa")
     run = find_run(str(tmp_path))
     assert [node.run_id for node in run.nodes] == ["job7"] * 4
-    assert "There are 1 more of other runs in this directory" in run.notes[0]
+    assert run.notes[0].startswith("1 more job is in this directory; this is the newest.")
 
 
 def test_a_run_id_that_was_used_twice_is_the_newer_run(tmp_path):
@@ -108,7 +108,7 @@ def test_runs_are_listed_the_newest_first(tmp_path, capsys):
     register(written_runs.killed_agent(tmp_path, run_id="job9").directory)
     assert main(["runs"]) == 0
     title, *lines = capsys.readouterr().out.splitlines()
-    assert title.split() == ["id", "started", "length", "nodes", "workers", "outcome", "directory"]
+    assert title.split() == ["id", "job", "started", "length", "nodes", "workers", "outcome", "directory"]
     assert [line.split()[0] for line in lines] == ["job9", "job8", "job7"]
     assert "✕ failed: rank 5 on gpu-host-2: exception ValueError" in lines[1]
     assert "✓ succeeded" in lines[2]

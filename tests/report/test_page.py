@@ -19,6 +19,8 @@ EVERY_RUN = [
     written_runs.success,
     written_runs.restarted,
     written_runs.four_nodes,
+    written_runs.three_machines,
+    written_runs.two_told,
     written_runs.hang,
     written_runs.killed_agent,
     written_runs.without_attempt,
@@ -66,7 +68,7 @@ def test_a_page_is_well_formed_and_needs_nothing_else(write, tmp_path):
 def test_the_picture_has_a_row_for_each_node_and_tells_the_cause_from_its_victims(tmp_path):
     written_runs.four_nodes(tmp_path)
     page = report_page(find_run(str(tmp_path)))
-    assert len(re.findall(r"<text [^>]*>node \d · gpu-host-\d · ✕ failed</text>", page)) == 4
+    assert len(re.findall(r"<text [^>]*>node \d gpu-host-\d · ✕ failed</text>", page)) == 4
     picture = page[page.index('<svg class="timeline"') : page.index("<h2>Time of all")]
     drawn = picture[: picture.index('<ul class="legend">')]
     assert drawn.count('class="cause"') == 2

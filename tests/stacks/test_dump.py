@@ -7,8 +7,9 @@ import pytest
 
 from holdfast.stacks import dump as dumping
 from holdfast.stacks.dump import gather, keep, read
-from holdfast.stacks.render import named, render, summary
+from holdfast.stacks.render import render
 from holdfast.stacks.wire import RankStacks
+from holdfast.stacks.wording import named
 
 STACK = """\
 Thread 0x0000000000000001 (most recent call first):
@@ -69,12 +70,12 @@ def test_ranks_of_which_nothing_is_known_are_shown_too():
     assert "ranks   0" in render(gather("job", "asked for", 0.0, {}))
 
 
-def test_the_summary_is_one_line(dump):
-    assert summary(dump) == "rank 5 is not where the others are: /srv/load.py:8 in load"
+def test_the_verdict_is_one_line(dump):
+    assert dump.verdict == "rank 5 is not where the others are: /srv/load.py:8 in load"
     same = gather("job", "", 0.0, {rank: rank_at(rank, "reduce") for rank in range(3)})
-    assert summary(same) == "all 3 ranks are at the same place: /srv/reduce.py:8 in reduce"
+    assert same.verdict == "all 3 ranks are at the same place: /srv/reduce.py:8 in reduce"
     split = gather("job", "", 0.0, {0: rank_at(0, "reduce"), 1: rank_at(1, "load")})
-    assert summary(split) == "the 2 ranks are at 2 places, and none stands out"
+    assert split.verdict == "the 2 ranks are at 2 places, and none stands out"
 
 
 def test_ranks_are_named_by_ranges():
@@ -108,3 +109,10 @@ def test_of_too_many_ranks_the_different_ones_are_kept(dump, monkeypatch):
     assert small.ranks[5] == dump.ranks[5]
     assert "left out" in small.ranks[7].text
     assert list(small.ranks) == list(range(8))
+
+
+def test_text_of_any_characters_can_be_kept(tmp_path):
+    dump = gather("job\udcff", "\ud800", 1.0, {0: rank_at(0, "reduce", "node\udcff")}, {"node\udcff": "\udc80"})
+    keep(dump, str(tmp_path), "odd")
+    kept = read(str(tmp_path / "stacks" / "odd.json"))
+    assert (kept.run_id, kept.reason, kept.missing) == ("job\\udcff", "\\ud800", {"node\\udcff": "\\udc80"})

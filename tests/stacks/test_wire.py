@@ -10,10 +10,10 @@ from holdfast.stacks.wire import NODE_MAX_BYTES, STACKS_MAX_BYTES, RankStacks, d
 
 
 def test_what_was_encoded_is_decoded():
-    ranks = {7: RankStacks("node1", 12, "Stack ...\n"), 0: RankStacks("node1", 11, "é\udcff")}
+    ranks = {7: RankStacks("node1", 12, "Stack ...\n"), 0: RankStacks("node\udcff", 11, "é\udcff")}
     decoded = decode(encode(ranks))
     assert decoded[7] == ranks[7]
-    assert decoded[0].text == "é\\udcff"
+    assert (decoded[0].host, decoded[0].text) == ("node\\udcff", "é\\udcff")
 
 
 def test_a_rank_has_its_share_of_bytes():

@@ -7,9 +7,11 @@ network namespace.
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -20,18 +22,21 @@ PEER_PORT = 2380
 START_TIMEOUT_S = 60.0
 REQUEST_TIMEOUT_S = 30.0
 
+FILL_BYTES = 1 << 20
+"""How much is written at once to fill a member: less than the 1.5 MiB that etcd takes in a request."""
+
 _READY = "serving client traffic"
 _numbers = itertools.count(1)
 
 _POST = """if True:
     import ssl, sys, urllib.request
-    url, body, token, *tls = sys.argv[1:]
+    url, token, *tls = sys.argv[1:]
     context = None
     if tls:
         context = ssl.create_default_context(cafile=tls[0])
         context.load_cert_chain(tls[1], tls[2])
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
-    request = urllib.request.Request(url, body.encode(), {"Authorization": token} if token else {})
+    request = urllib.request.Request(url, sys.stdin.buffer.read(), {"Authorization": token} if token else {})
     sys.stdout.buffer.write(opener.open(request, timeout=30).read())
 """
 
@@ -122,10 +127,15 @@ class EtcdMember:
 
 
 class EtcdCluster:
-    """Members that run from the `with` on. `hosts` and `commands` have one for each; `with_tls` makes certificates."""
+    """Members that run from the `with` on. `hosts` and `commands` have one for each; `with_tls` makes certificates.
 
-    def __init__(self, size, directory, hosts=None, commands=None, with_tls=False):
+    `options` are more words for the command line of every member.
+    """
+
+    def __init__(self, size, directory, hosts=None, commands=None, with_tls=False, options=()):
+        self._options = options
         self.directory = Path(directory)
+        self._token = self.directory.name
         self.directory.mkdir(parents=True, exist_ok=True)
         number = next(_numbers)
         pid = os.getpid()
@@ -167,6 +177,14 @@ class EtcdCluster:
         self._start(number, "existing")
         self.members[number].wait_until_ready()
 
+    def replace(self, number, token=""):
+        """Start a member anew with nothing in it; with another token it is another cluster."""
+        self.members[number].kill()
+        shutil.rmtree(self.directory / f"{self.members[number].name}.etcd")
+        self._token = token or self._token
+        self._start(number, "new")
+        self.members[number].wait_until_ready()
+
     def leader(self):
         """The number of the member that leads, as the others that run see it."""
         for member in self.members:
@@ -185,6 +203,18 @@ class EtcdCluster:
         """Forget what was before a revision."""
         self.post(self.members[0], "kv/compaction", {"revision": revision, "physical": True})
 
+    def fill(self):
+        """Write until etcd raises the alarm NOSPACE; `--quota-backend-bytes` in `options` says how much that takes."""
+        member = self.members[0]
+        value = base64.b64encode(bytes(FILL_BYTES)).decode()
+        for number in itertools.count():
+            key = base64.b64encode(b"filler/%d" % number).decode()
+            try:
+                self.post(member, "kv/put", {"key": key, "value": value})
+            except AssertionError:
+                break
+        assert "NOSPACE" in json.dumps(self.post(member, "maintenance/alarm", {"action": "GET"}))
+
     def require_passwords(self, password):
         """From now on there is a user `root`, and everybody else is refused."""
         member = self.members[0]
@@ -198,8 +228,15 @@ class EtcdCluster:
         tls = self.certificates
         url = f"{self._scheme}://{member.host}:{CLIENT_PORT}/v3/{path}"
         files = [tls.ca_cert, tls.client_cert, tls.client_key] if tls else []
-        command = [*member.command, sys.executable, "-c", _POST, url, json.dumps(message or {}), token, *files]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=REQUEST_TIMEOUT_S, check=False)
+        command = [*member.command, sys.executable, "-c", _POST, url, token, *files]
+        ran = subprocess.run(
+            command,
+            input=json.dumps(message or {}),
+            capture_output=True,
+            text=True,
+            timeout=REQUEST_TIMEOUT_S,
+            check=False,
+        )
         assert ran.returncode == 0, ran.stderr
         return json.loads(ran.stdout)
 
@@ -219,7 +256,7 @@ class EtcdCluster:
             "initial-advertise-peer-urls": peer,
             "initial-cluster": ",".join(f"{other.name}=http://{other.host}:{PEER_PORT}" for other in self.members),
             "initial-cluster-state": state,
-            "initial-cluster-token": self.directory.name,
+            "initial-cluster-token": self._token,
             "heartbeat-interval": 100,
             "election-timeout": 1000,
             "logger": "zap",
@@ -230,4 +267,4 @@ class EtcdCluster:
             options["key-file"] = self.certificates.server_key
             options["trusted-ca-file"] = self.certificates.ca_cert
             options["client-cert-auth"] = "true"
-        member.start([f"--{name}={value}" for name, value in options.items()])
+        member.start([*(f"--{name}={value}" for name, value in options.items()), *self._options])

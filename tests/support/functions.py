@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -53,6 +54,15 @@ def crash():
     import ctypes
 
     ctypes.string_at(0)
+
+
+def crash_afterwards(value):
+    """Abort when the interpreter has ended."""
+    import ctypes
+
+    libc = ctypes.CDLL(None)
+    libc.on_exit(libc.abort, None)
+    return value
 
 
 def return_unpicklable():
@@ -175,6 +185,15 @@ def nested(value):
         except SignalException:
             return value, True
     return value, False
+
+
+def tell_files(post, word):
+    """Say how many files this process has open whose name has that word."""
+    links = []
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the one that listed them
+            links.append(os.readlink(f"/proc/self/fd/{fd}"))
+    tell(post, f"{sum(word in link for link in links)} files")
 
 
 def start_family(post, how):

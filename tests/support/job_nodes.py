@@ -81,14 +81,14 @@ class Job:
 
     # Agents
 
-    def start(self, *nodes, flags=(), words=(), environment=()):
+    def start(self, *nodes, flags=(), words=(), environment=(), program=node_worker.__file__):
         """Start an agent on each of the nodes; `words` are for their workers."""
-        return [self._start(node, flags, words, environment) for node in nodes]
+        return [self._start(node, flags, words, environment, program) for node in nodes]
 
-    def _start(self, node, flags, words, environment):
+    def _start(self, node, flags, words, environment, program):
         directory = os.path.join(self._directory, f"agent{len(self.agents) + 1}-{node.hostname}")
         os.mkdir(directory)
-        worker = [node_worker.__file__, self._path, node.hostname, *words]
+        worker = [program, self._path, node.hostname, *words]
         with (
             open(os.path.join(directory, "stdout"), "wb") as stdout,
             open(os.path.join(directory, "stderr"), "wb") as stderr,
@@ -112,12 +112,20 @@ class Job:
         os.close(pidfd)
         agent.reap()
 
-    def wait_for_words(self, agent, words, deadline_s=DEADLINE_S):
-        """Until the agent has said this to people."""
+    def wait_for_words(self, agent, words, deadline_s=DEADLINE_S, or_until=lambda: False):
+        """Until the agent has said this to people, or something else is so."""
         deadline = time.monotonic() + deadline_s
-        while words not in agent.stderr():  # a file: nothing announces a line of it
+        while words not in agent.stderr() and not or_until():  # a file: nothing announces a line of it
             if time.monotonic() >= deadline:
                 raise TimeoutError(f"no sight of {words!r} within {deadline_s} s\n{self.describe()}")
+            self._take_in(LOOK_AGAIN_S)
+
+    def wait_until_empty(self, node, deadline_s=DEADLINE_S):
+        """Until no process runs on the node: a keeper outlives a killed agent for a moment."""
+        deadline = time.monotonic() + deadline_s
+        while pids := node.pids():  # not our children: nothing announces their end
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"{pids} still run on {node} after {deadline_s} s\n{self.describe()}")
             self._take_in(LOOK_AGAIN_S)
 
     def agent(self, node):
@@ -279,6 +287,18 @@ class _Ear:
         self.is_over = True
         if self.life is not None:
             self.life.has_ended = True
+
+
+def succeed(job, agents):
+    """Let the workers end well, and so the job, on all these nodes."""
+    job.tell_all("exit 0")
+    assert job.wait_for_exit(*agents) == [0] * len(agents), job.describe()
+    assert not job.alive()
+    job.check()
+
+
+def restart_counts(world):
+    return {life.restart_count for life in world}
 
 
 def _environment(added):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 PORT = 29400
 TOKEN = "a token that only the test knows"
 
@@ -25,21 +28,49 @@ class Etcd:
 
     backend = "etcd"
     extra_nodes = 3
+    options = ()
 
     def __init__(self, network, directory):
         from etcd_cluster import EtcdCluster
 
-        nodes = network.nodes[-self.extra_nodes :]
+        self._network = network
+        self._nodes = nodes = network.nodes[-self.extra_nodes :]
         hosts, commands = [node.address for node in nodes], [node.prefix for node in nodes]
-        self.cluster = EtcdCluster(len(nodes), directory / "etcd", hosts, commands).__enter__()
+        self.cluster = EtcdCluster(len(nodes), directory / "etcd", hosts, commands, options=self.options).__enter__()
         self.endpoint = ",".join(f"{host}:{port}" for host, port in self.cluster.endpoints)
         self.environment = {}
 
-    def lose_leader(self):
-        self.cluster.kill(self.cluster.leader())
+    def lose_leader(self, way="killed"):
+        """Lose the member that leads: `killed`, `stopped` (SIGSTOP), `cut` off from everybody, or `parted`: cut off
+        from the other members, while agents still reach it.
+        """
+        leader = self.cluster.leader()
+        if way == "killed":
+            self.cluster.kill(leader)
+        elif way == "stopped":
+            os.kill(self.cluster.members[leader].process.pid, signal.SIGSTOP)
+        elif way == "cut":
+            self._network.cut(self._nodes[leader])
+        elif way == "parted":
+            self._network.part(self._nodes[leader], [node for node in self._nodes if node is not self._nodes[leader]])
+        else:
+            raise ValueError(way)
 
     def close(self):
         self.cluster.close()
 
 
-PLACES = {"embedded": Embedded, "etcd": Etcd}
+class EtcdWithPreVote(Etcd):
+    """As etcd 3.5 runs unless told otherwise: a member asks whether it could win before it stands for election."""
+
+    options = ("--pre-vote",)
+
+
+class SmallEtcd(Etcd):
+    """One member that holds very little: see `EtcdCluster.fill`."""
+
+    extra_nodes = 1
+    options = ("--quota-backend-bytes=4194304",)
+
+
+PLACES = {"embedded": Embedded, "etcd": Etcd, "etcd with pre-vote": EtcdWithPreVote, "small etcd": SmallEtcd}

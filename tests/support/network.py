@@ -135,6 +135,10 @@ class Network:
         """Put the plug back."""
         _ip("-n", self._bridge, "link", "set", _port(node), "up")
 
+    def part(self, node, others):
+        """Drop what the node sends to some others, so that it and they do not hear each other. It stays that way."""
+        _ip_batch([f"route add blackhole {other.address}/32" for other in others], node.namespace)
+
     def slow(self, node, delay_ms):
         """Let everything that is sent to the node take longer; 0 is as fast as can be."""
         qdisc = ["netem", "delay", f"{delay_ms}ms"] if delay_ms else ["pfifo"]

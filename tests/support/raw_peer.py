@@ -71,14 +71,14 @@ class RawPeer:
 
     async def make_proof(self, token, version=VERSION):
         greeting = await self.greeting()
-        self.nonces = (greeting.nonce, make_nonce())
-        return Proof(version, self.nonces[1], prove(token, "client", *self.nonces))
+        self.challenge = (greeting.nonce, make_nonce(), greeting.store)
+        return Proof(version, self.challenge[1], prove(token, "client", *self.challenge))
 
     async def prove(self, token):
         """Prove that we know the token, and check that the server does."""
         self.send(THE_CONNECTION, await self.make_proof(token))
         proved = decode_proved((await self.receive_frame())[1])
-        assert proved == Proved(prove(token, "server", *self.nonces))
+        assert proved == Proved(prove(token, "server", *self.challenge))
 
     async def ended(self):
         """Read on until the server has ended the connection; returns what came before."""

@@ -1,23 +1,33 @@
-"""The store of a simulated world: the real key space, on virtual time, that can stand still or be gone."""
+"""The store of a simulated world: the real key space on virtual time. It can stand still, be full, be gone, be replaced
+by another one, or lose its data.
+"""
 
 from __future__ import annotations
 
+from random import Random
+
 from holdfast.coordination.errors import CompactedError, LeaseLostError
 from holdfast.coordination.keyspace import KeySpace
+from holdfast.coordination.model import Put, Transaction
 from holdfast.rendezvous.membership import Grant, KeepAlive, Transact
-
-CLOSED_GRACE_S = 0.25
-"""How long a lease lasts once its holder's process was seen to end (the embedded flavour only)."""
 
 
 class SimulatedStore:
-    """Answers requests at the moment they arrive. `flavour` is embedded or etcd."""
+    """Answers requests at the moment they arrive. `flavour` is embedded or etcd; `instance` is its identity.
 
-    def __init__(self, clock, flavour):
-        self.keyspace = KeySpace()
+    `starts` counts how often it was started; no connection outlives that.
+    `is_gone` once it serves nobody any more, and `is_replaced` if another store answers at its address.
+    """
+
+    def __init__(self, clock, flavour, instance=1):
+        self.keyspace = KeySpace(random_bytes=Random(instance).randbytes)  # the same in every run of a seed
         self.flavour = flavour
+        self.instance = instance
+        self.starts = 1
         self.is_gone = False
+        self.is_replaced = False
         self.is_paused = False
+        self.is_full = False
         self.expiry_lag_s = lambda: 0.0
         self._clock = clock
         self._backlog = []
@@ -25,14 +35,18 @@ class SimulatedStore:
 
     def arrive(self, act):
         """A request is here; one that finds the store standing still waits."""
+        if self.is_gone:
+            return
         if self.is_paused:
             self._backlog.append(act)
-        elif not self.is_gone:
+        else:
             act()
 
     def answer(self, effect):
         """Carry out a request; returns the name of the answer and its arguments."""
         now = self._clock.now
+        if self.is_full and _needs_space(effect):
+            return "refused", None
         try:
             match effect:
                 case Grant():
@@ -53,15 +67,21 @@ class SimulatedStore:
         except CompactedError:
             return None
 
-    def holder_ended(self, lease):
-        """The connection of a process that ended was closed by its kernel."""
-        if self.flavour == "embedded" and not self.is_gone:
-            self.keyspace.shorten(lease, self._clock.now + CLOSED_GRACE_S)
-            self._set_alarm(self._clock.now + CLOSED_GRACE_S)
+    def revoke(self, lease):
+        self.keyspace.revoke(lease)
+
+    def delete(self, operations):
+        """A stranger with access deletes records."""
+        return self.keyspace.transact(Transaction((), tuple(operations)))
+
+    def lease_end(self, lease):
+        """When a lease runs out, as far as the store knows now; None if there is no such lease."""
+        held = self.keyspace._leases.get(lease)
+        return None if held is None else held.ends
 
     def lease_holds(self, lease):
-        held = self.keyspace._leases.get(lease)
-        return held is not None and held.ends > self._clock.now
+        ends = self.lease_end(lease)
+        return ends is not None and ends > self._clock.now
 
     def pause(self):
         self.is_paused = True
@@ -72,6 +92,38 @@ class SimulatedStore:
         backlog, self._backlog = self._backlog, []
         for act in backlog:
             act()
+        self._look_at_leases()
+
+    # Its data
+
+    def backup(self):
+        space = self.keyspace
+        leases = {number: lease.ttl_s for number, lease in space._leases.items()}
+        return space.revision, dict(space._entries), leases
+
+    def restore(self, backup=None):
+        """Have the data of that backup, or none: revisions go back. As in etcd, the leases in it last their full time
+        again, and no lease has the number of an earlier one.
+        """
+        self.starts += 1
+        space = self.keyspace = KeySpace(random_bytes=self.keyspace._random_bytes)
+        if backup is None:
+            return
+        space.revision, entries, leases = backup
+        space._entries = dict(entries)
+        space._keys = sorted(entries)
+        for number, ttl_s in leases.items():
+            lease = space.grant(ttl_s, self._clock.now)
+            space._leases[number] = space._leases.pop(lease.id)
+            space._look_at(space._leases[number].ends, number)
+        for key, entry in entries.items():
+            if entry.lease:
+                space._leases[entry.lease].keys.add(key)
+        self._look_at_leases()
+
+    # Its leases
+
+    def _look_at_leases(self):
         self._alarm = float("inf")
         self._set_alarm(self._clock.now)
 
@@ -87,3 +139,13 @@ class SimulatedStore:
         next_expiry = self.keyspace.expire(self._clock.now)
         if next_expiry is not None:
             self._set_alarm(next_expiry)
+
+
+def _needs_space(effect):
+    """What etcd refuses once it is out of space. Leases can still be renewed and given back, and keys deleted."""
+    if isinstance(effect, Grant):
+        return True
+    if not isinstance(effect, Transact):
+        return False
+    transaction = effect.transaction
+    return any(isinstance(operation, Put) for operation in (*transaction.then, *transaction.otherwise))

@@ -1,6 +1,7 @@
 """A world of agents and a store on virtual time; all that is random in it comes from one generator.
 
-A world alone is calm: messages take no time, workers start and stop at once. Transcripts are written in it as it is.
+A world alone is calm: messages take no time, threads are never late, workers start and stop at once. Transcripts are
+written in it as it is.
 `simulated_storms` gives it weather, and `simulated_laws` looks at all that happens in it.
 """
 
@@ -17,6 +18,12 @@ from simulated_store import SimulatedStore
 from holdfast.rendezvous.records import Keys
 
 FIRST_PORT = 29_500
+
+KEEPER_REVOKES_S = 0.25
+"""How long after an agent was killed its keeper has given back the lease, with the embedded store."""
+
+GRACE_S = 0.25
+"""How long a store that shortens leases leaves one whose connection broke; a planted bug."""
 
 
 class World:
@@ -39,16 +46,33 @@ class World:
         self.start_delay_s = _no_time
         self.stop_delay_s = lambda _host: 0.0
         self.leave_delay_s = lambda: 30.0
+        self.thread_delay_s = _no_time
+        self.kill_delay_s = _no_time
+        self.last_will_s = lambda: KEEPER_REVOKES_S if flavour == "embedded" else None
         self.ranks = {}
+        # What the product does, and a planted bug does not. Only the client of etcd looks at revisions, and the rules
+        # have to hold also without that.
+        self.client_checks_identity = True
+        self.client_checks_revision = False
+        self.agent_ends_when_refused = True
+        self.agent_looks_ahead = True
+        self.agent_heeds_the_fence = True
+        self.will_is_first = False
+        self.reset_shortens_leases = False
         self.laws = laws
         self._trace = trace
         self._ways = {}
         self._lives = {}
         self._ports = {}
-        if laws is not None or trace is not None:
-            self.store.keyspace.watch(self.keys.group, 2, self._written)
+        self._observe()
 
     # Hosts
+
+    def settings_of(self, host):
+        return self.settings
+
+    def ttl_s_of(self, host):
+        return self.ttl_s
 
     def way(self, host):
         if host not in self._ways:
@@ -82,12 +106,70 @@ class World:
             self.tell(host, "is connected again")
         way.free()
 
+    def break_connection(self, agent):
+        """The connection of an agent breaks."""
+        self.tell(agent.name, "connection is reset")
+        lease, store = agent.membership.me.lease, self.store
+        if self.reset_shortens_leases and lease:
+            self.clock.after(GRACE_S, self._revoke_if_not_renewed, store, lease, store.lease_end(lease))
+        agent.act(agent.line.reset)
+
+    def _revoke_if_not_renewed(self, store, lease, ends):
+        if store.lease_end(lease) == ends:
+            store.revoke(lease)
+
+    # The store
+
     def lose_store(self):
         """Nobody serves there any more; the kernel of its host says so."""
         self.tell("store", "is gone for good")
         self.store.is_gone = True
+        self._break_connections()
+
+    def replace_store(self):
+        """Another store answers at the same address, and knows nothing."""
+        old = self.store
+        self.tell("store", "is replaced by an empty one")
+        old.is_gone = old.is_replaced = True
+        self.store = SimulatedStore(self.clock, old.flavour, old.instance + 1)
+        self.store.expiry_lag_s = old.expiry_lag_s
+        if self.laws is not None:
+            self.laws.records_are_lost(self)
+        self._observe()
+        self._break_connections()
+
+    def restore_store(self, backup=None):
+        """The store has the data of a backup, or none; its identity is the same."""
+        self.tell("store", "loses all its data" if backup is None else "is restored from a backup")
+        data, history = backup or (None, None)
+        self.store.restore(data)
+        if self.laws is not None:
+            self.laws.records_are_lost(self, history)
+        self._observe()
+        self._break_connections()
+
+    def backup(self):
+        self.tell("store", "is backed up")
+        return self.store.backup(), None if self.laws is None else self.laws.history()
+
+    def delete(self, *operations):
+        """A stranger deletes records of the run."""
+        if self.laws is not None:
+            self.laws.is_stranger = True
+        self.store.delete(operations)
+        if self.laws is not None:
+            self.laws.is_stranger = False
+
+    def _break_connections(self):
+        """The kernel of the store's host says that nobody is there, to all whom it reaches."""
         for agent in self.living():
-            agent.act(agent.line.reset)
+            if not self.way(agent.host).is_down_blocked:
+                agent.act(agent.line.reset)
+
+    def _observe(self):
+        if self.laws is not None or self._trace is not None:
+            keyspace = self.store.keyspace
+            keyspace.watch(self.keys.group, keyspace.revision + 1, self._written)
 
     def chance(self, probability):
         return self.random.random() < probability
@@ -97,6 +179,11 @@ class World:
     def tell(self, who, what):
         if self._trace is not None:
             self._trace(self.clock.now, who, what)
+
+    def on_failure(self, agent, failure, *, is_felt):
+        """A worker fails: of itself, or because its peer is gone."""
+        if self.laws is not None:
+            self.laws.worker_fails(agent, failure, is_felt=is_felt)
 
     def on_run(self, agent, generation):
         """Workers run; worlds with a plan for them say here what becomes of them."""
@@ -109,7 +196,7 @@ class World:
             self.tell(agent.name, f"is too late: {effect.what}")
 
     def on_start(self, agent, generation):
-        rank = generation.rank_of(agent.membership.me.node)
+        rank = generation.rank_of(agent.node)
         if self._trace is not None:
             self.tell(
                 agent.name,
@@ -123,6 +210,10 @@ class World:
     def on_end_of_workers(self, agent):
         if self.laws is not None:
             self.laws.workers_end(self, agent)
+
+    def on_break_down(self, agent):
+        """An agent found that the store refuses it: it is full, or has lost data."""
+        self.tell(agent.name, "breaks down: the store refuses it")
 
     def on_gone(self, agent):
         """An agent was asked to leave, and has."""
@@ -149,6 +240,8 @@ def describe(changes, keys):
     for change in changes.changes:
         name = change.key.removeprefix(keys.group).removeprefix("shared/")
         entry = change.entry
+        if name.startswith("alive/"):  # it comes and goes with the node's record
+            continue
         if entry is None:
             if not name.startswith(("done/", "broken", "generation")):
                 yield f"- {name}"

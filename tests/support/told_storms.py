@@ -26,6 +26,7 @@ class Story:
         self._verdict = None
         self._step = 0
         self._fault = 0
+        self.job = 1
         self.add("storm", seed=1, backend="etcd", workers=[1, 1, 1], lease_s=LEASE_S)
         for node in ("node1", "node2", "node3"):
             self._start(node)
@@ -45,14 +46,21 @@ class Story:
 
     def _start(self, node):
         self._agents[node] = len([entry for entry in self.entries if entry["event"] == "agent"]) + 1
-        self.add("agent", agent=self._agents[node], node=node, pid=100 + self._agents[node], warm=True)
+        number = self._agents[node]
+        self.add("agent", agent=number, job=self.job, node=node, pid=100 + number, warm=True)
+
+    def _end(self, node, code, said=""):
+        self.add("agent_end", agent=self._agents.pop(node), node=node, code=code, said=said)
 
     def _tell(self, node, name, **details):
         run = f"chaos_{self._agents[node]}"
         self._attempts.setdefault(run, 0)
         self._attempts[run] += name == "attempt.started"
         details = {"attempt": self._attempts[run], **details}
-        self._told.append({"event": "told", "run": run, "node": node, "name": name, "details": details})
+        if name == "attempt.started":
+            details["pids"] = [self._lives[node]["pid"]]
+        facts = {"run": run, "job": self.job, "node": node, "name": name, "details": details}
+        self._told.append({"event": "told", **facts})
 
     def run(self, stage):
         """The nodes that have an agent run in a new generation, make some steps, and are seen to."""
@@ -65,7 +73,7 @@ class Story:
             environment |= {"MASTER_ADDR": world[0], "MASTER_PORT": 1000 + self.generation}
             environment |= {"TORCHELASTIC_RESTART_COUNT": self.restarts, "HOLDFAST_GENERATION": self.generation}
             life = {"life": self._count, "node": node, "host": node, "pid": 1000 + self._count, "at_ns": self._clock_ns}
-            life["steps"] = 10**9
+            life |= {"steps": 10**9, "job": self.job}
             text = {name: str(value) for name, value in environment.items()}
             self._lives[node] = self.add("begin", **life, environment=text)
             if self._verdict:
@@ -74,7 +82,7 @@ class Story:
         self._verdict = None
         self.add("fact", resumed_at=self._step, world=len(world), generation=self.generation)
         self.steps(2)
-        self.add("settled", stage=stage, generation=self.generation, before=before)
+        self.add("settled", stage=stage, job=self.job, generation=self.generation, before=before)
 
     def steps(self, count):
         for _ in range(count):
@@ -86,10 +94,11 @@ class Story:
     def stop(self, *nodes):
         for node in nodes or sorted(self._lives):
             self._clock_ns += 10
-            self.add("end", life=self._lives.pop(node)["life"], seen_ns=self._clock_ns)
+            self.add("end", life=self._lives.pop(node)["life"], seen_ns=self._clock_ns, last_ns=self._clock_ns - 1)
 
     def fault(self, kind, node="", took_s=0.0, **hit):
-        self.add("fault", step=self._fault, kind=kind, node=node, took_s=took_s, **hit)
+        facts = {"began_s": float(len(self.entries)), "took_s": took_s, **hit}
+        self.add("fault", step=self._fault, kind=kind, node=node, **facts)
         self._fault += 1
 
     def all_tell(self, reason, outcome="stopped", but=()):
@@ -121,7 +130,7 @@ class Story:
 
     def kill_agent(self, node, reason=None):
         self.fault("kill_agent", node)
-        self.add("agent_end", agent=self._agents.pop(node), node=node, code=-9)
+        self._end(node, -9)
         self.all_tell(reason or f"lost {node}")
         self.stop()
         self.run("0 do")
@@ -130,7 +139,7 @@ class Story:
         self.fault("remove_node", node)
         self.all_tell(f"{node} leaves: SIGTERM", but={node})
         self._tell(node, "attempt.ended", outcome="stopped", reason="process 7 got the signal SIGTERM")
-        self.add("agent_end", agent=self._agents.pop(node), node=node, code=143)
+        self._end(node, 143)
         self.stop()
         self.run("0 do")
 
@@ -154,20 +163,78 @@ class Story:
         self.stop()
         self.run("0 undo")
 
+    def hang(self, node):
+        failure = self.failure(node, "hang", -15)
+        rank = failure["rank"]
+        self.fault("hang_worker", node, hit=True, pid=failure["pid"], rank=rank, generation=self.generation)
+        self._tell("node1", "stacks", reason="hang: no heartbeat for 10 s", file="stacks/1", outliers=[1], is_kept=True)
+        self._tell(node, "failure", **failure)
+        self.all_tell("rank failed", "failed", but=set(self._agents) - {node})
+        self.all_tell(f"rank {rank} on {node} failed: it made no progress", but={node})
+        self.stop()
+        self._verdict = failure
+        self.restarts += 1
+        self.run("0 do")
+
+    def flap(self, node, flaps=3, step_s=0.5):
+        """A node whose agents come and go; meanwhile the others make steps that take so long."""
+        flapped = [self._agents[node]]
+        self._end(node, -9)
+        self.all_tell(f"lost {node}")
+        self.stop()
+        before = self.generation
+        self.run("inside")
+        self.entries.pop()  # nobody has seen it run
+        from_s = until_s = 1e6
+        self.steps(1)
+        self.entries[-2]["at_s"] = from_s
+        for _ in range(flaps):
+            self._start(node)
+            self.steps(1)
+            until_s += step_s
+            self.entries[-2]["at_s"] = until_s
+            flapped.append(self._agents[node])
+            self._end(node, -9)
+        self.all_tell(f"letting in {node}")
+        self._start(node)
+        self.fault("flap_node", node, flapped=flapped, signal=9, from_s=from_s, until_s=until_s)
+        self.stop()
+        self.run("0 do")
+        self.entries[-1]["before"] = before
+
+    def end_job(self, kind, said, code=1, **facts):
+        """A fault that ends the job: all agents say so, and the next job begins."""
+        self.fault(kind, facts.pop("node", ""), **facts)
+        self.stop()
+        self.all_tell(said)
+        for node in sorted(self._agents):
+            self._end(node, code, said)
+        self.add("job_end", stage="0 do", job=self.job, before=self.generation)
+        self.begin_job()
+
+    def begin_job(self):
+        self.job += 1
+        self.add("job", job=self.job)
+        self.generation = self.restarts = 0
+        for node in ("node1", "node2", "node3"):
+            self._start(node)
+        self.run("0 restart")
+
     def nothing(self, kind, node="node2", **facts):
         """A fault of which nothing follows."""
         self.fault(kind, node, **facts)
         self.steps(2)
-        self.add("settled", stage="0 do", generation=self.generation, before=self.generation)
+        self.add("settled", stage="0 do", job=self.job, generation=self.generation, before=self.generation)
 
     def finish(self):
         """The end of the training, and what was read then."""
         self.stop()
         self.all_tell("", "succeeded")
-        for node, agent in sorted(self._agents.items()):
-            self.add("agent_end", agent=agent, node=node, code=0)
+        for node in sorted(self._agents):
+            self._end(node, 0)
         for entry in self.entries:
-            if entry["event"] == "begin" and entry["environment"]["HOLDFAST_GENERATION"] == str(self.generation):
+            is_of_job = entry["event"] == "begin" and entry["job"] == self.job
+            if is_of_job and entry["environment"]["HOLDFAST_GENERATION"] == str(self.generation):
                 entry["steps"] = self._step
         self.add("done", steps=self._step)
         self.entries += self._told

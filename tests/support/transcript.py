@@ -8,7 +8,7 @@ many orders that are possible, always the same one.
 |---|---|
 | ``a starts`` | an agent starts on host a; ``a b c start`` for several |
 | ``a's workers fail``, ``... succeed`` | of the generation that runs there |
-| ``a is killed`` | the agent and its workers; the kernel closes the connection |
+| ``a is killed`` | the agent and its workers; then its keeper, if it has one, revokes the lease |
 | ``a stands still``, ``a goes on`` | SIGSTOP and SIGCONT of the agent, not of its workers |
 | ``a is cut off``, ``a is connected again`` | the network between a and the store |
 | ``the store is gone`` | nobody serves there any more |

@@ -318,6 +318,7 @@ CRASHES = [
         "<no Python frame>",
         "terminate called without an active exception",
         where="the end of the interpreter",
+        options=("--strict-exit",),
     ),
     Way(
         "SIGBUS",
@@ -528,6 +529,7 @@ HANGS = [
         """,
         "timeout",
         "all_reduce",
+        where=f"{SCRIPT}:6 in <module>",
         environment={"TORCHELASTIC_ENABLE_FILE_TIMER": "1"},
     ),
 ]

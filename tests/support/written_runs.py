@@ -32,10 +32,24 @@ _RUN = {
 
 
 class WrittenNode:
-    """The log of one agent, whose clock goes on as it is told to."""
+    """The log of one agent, whose clock goes on as it is told to.
+
+    `job` is the id that the rendezvous gave it, "" as where nodes share none.
+    """
 
     def __init__(
-        self, log_dir, *, run_id="job7", host="node0", rank=0, boot=5000.0, wall=START, random="0a1b2c3d", **run
+        self,
+        log_dir,
+        *,
+        run_id="job7",
+        host="node0",
+        rank=0,
+        boot=5000.0,
+        wall=START,
+        random="0a1b2c3d",
+        job="",
+        master="node0:29500",
+        **run,
     ):
         self.directory = os.path.join(str(log_dir), f"{run_id}_{random}{rank}")
         os.makedirs(self.directory)
@@ -43,9 +57,10 @@ class WrittenNode:
         self.now, self._begin, self._wall = boot, boot, wall
         self._identity = {"run_id": run_id, "hostname": host, "group_rank": rank}
         self.host, self.rank, self._attempt = host, rank, 0
+        self.agent, self.job, self.master = f"a9e{len(os.listdir(log_dir)):x}{random}{rank}", job, master
         self.event(
             "run.started",
-            **(_RUN | run),
+            **(_RUN | {"agent": self.agent} | run),
         )
 
     def event(self, name, **details):
@@ -71,7 +86,9 @@ class WrittenNode:
         self.now += seconds
         return self
 
-    def starts(self, *, waited_s=0.0, started_s=0.1, restart=0, generation=None, nodes=1, workers=2, number=None):
+    def starts(
+        self, *, waited_s=0.0, started_s=0.1, restart=0, generation=None, nodes=1, workers=2, number=None, **more
+    ):
         self._attempt = self._attempt + 1 if number is None else number
         self._restart = restart
         self.now += waited_s + started_s
@@ -80,8 +97,10 @@ class WrittenNode:
         return self.event(
             "attempt.started",
             attempt=self._attempt,
+            job=self.job,
             restart=restart,
             generation=generation,
+            master=self.master,
             node=self.rank,
             nodes=nodes,
             world_size=nodes * workers,
@@ -89,6 +108,7 @@ class WrittenNode:
             pids=[1000 + rank for rank in ranks],
             waited_s=waited_s,
             started_s=started_s,
+            **more,
         )
 
     def ends(self, outcome, ran_s, reason="", tidying_s=0.2):
@@ -133,6 +153,9 @@ class WrittenNode:
     def stacks(self, reason, outliers):
         return self.event("stacks", attempt=self._attempt, reason=reason, file="stacks-1.txt", outliers=outliers)
 
+    def warns(self, text, rank=None):
+        return self.event("warning", attempt=self._attempt, rank=rank, text=text)
+
     def done(self, outcome, reason="", restarts=0):
         return self.event("run.ended", outcome=outcome, reason=reason, restarts=restarts)
 
@@ -150,7 +173,7 @@ def restarted(log_dir, **node):
     return run.passes(0.3).done("succeeded", restarts=1)
 
 
-def four_nodes(log_dir, *, kind="exception", run_id="job7", random="0a1b2c3d"):
+def four_nodes(log_dir, *, kind="exception", run_id="job7", random="0a1b2c3d", job="f00d"):
     """Four machines with clocks of their own; rank 5 on node 2 fails twice, and the others lose their peer."""
     written = []
     for rank in range(4):
@@ -163,6 +186,7 @@ def four_nodes(log_dir, *, kind="exception", run_id="job7", random="0a1b2c3d"):
             boot=1000.0 * (rank + 1),
             wall=START + skew,
             random=random,
+            job=job and f"{job}{random}",
             min_nodes=3,
             max_nodes=4,
             backend="c10d",
@@ -185,6 +209,34 @@ def four_nodes(log_dir, *, kind="exception", run_id="job7", random="0a1b2c3d"):
                 node.passes(2).starts(waited_s=8, generation=2, restart=1, nodes=4)
         node.passes(1).done("failed", "no restart is left", 1)
         written.append(node)
+    return written
+
+
+def three_machines(log_dir, *, job="beef0123456789ab", wall=START):
+    """The third of three machines is lost in the first generation, and back in the third."""
+    common = {"job": job, "backend": "c10d", "min_nodes": 2, "max_nodes": 3, "max_restarts": 0}
+    written = []
+    for rank, host in enumerate(("machine1", "machine2")):
+        node = WrittenNode(log_dir, host=host, rank=rank, random=f"aaaa000{rank}", wall=wall, **common)
+        node.passes(0.1).starts(generation=1, nodes=3).ends("stopped", 20, "lost machine3")
+        node.starts(generation=2, nodes=2).ends("stopped", 30, "letting in machine3")
+        node.starts(generation=3, nodes=3).ends("succeeded", 50).done("succeeded")
+        written.append(node)
+    lost = WrittenNode(log_dir, host="machine3", rank=2, random="aaaa0002", wall=wall, **common)
+    lost.passes(0.1).starts(generation=1, nodes=3)
+    back = WrittenNode(log_dir, host="machine3", rank=2, random="aaaa0003", wall=wall + 45, boot=5045.0, **common)
+    back.starts(waited_s=5, generation=3, nodes=3).ends("succeeded", 50).done("succeeded")
+    return [*written, lost, back]
+
+
+def two_told(log_dir, *, random="0a1b2c3d", wall=START, outcome="succeeded", **node):
+    """Two nodes that were told who they are, and share no id."""
+    written = []
+    for rank in range(2):
+        known = {"run_id": "none", "master": "node0:29500", "min_nodes": 2, "max_nodes": 2} | node
+        run = WrittenNode(log_dir, host=f"node{rank}", rank=rank, random=random, wall=wall + 3 * rank, **known)
+        run.passes(0.1).starts(nodes=2).ends(outcome, 100).done(outcome)
+        written.append(run)
     return written
 
 

@@ -102,8 +102,7 @@ def test_who_finds_no_room_gets_it_when_another_leaves(monkeypatch):
 WITHOUT_DESCRIPTORS = """
 import os, resource, sys
 from holdfast.torchstore import TorchStoreServer
-hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 server = TorchStoreServer("127.0.0.1")
 server.start()
 taken = []
@@ -118,20 +117,25 @@ print(server.port, flush=True)
 sys.stdin.readline()
 for fd in taken[4:12]:
     os.close(fd)
+print("more", flush=True)
 sys.stdin.readline()
 server.stop()
 """
 
 
-def test_no_descriptor_left_is_said_once_and_waited_for_without_spinning():
-    process = subprocess.Popen(
-        [sys.executable, "-c", WITHOUT_DESCRIPTORS],
+def serving(program):
+    return subprocess.Popen(
+        [sys.executable, "-c", program],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
+
+
+def test_who_finds_no_descriptor_is_turned_away_and_that_is_said_once():
+    process = serving(WITHOUT_DESCRIPTORS)
     with ExitStack() as stack:
         stack.callback(process.communicate)
         stack.callback(process.kill)
@@ -139,21 +143,68 @@ def test_no_descriptor_left_is_said_once_and_waited_for_without_spinning():
         there = [stack.enter_context(StorePeer(port)) for _ in range(4)]
         for peer in there:
             peer.ask()
-        late = [stack.enter_context(StorePeer(port)) for _ in range(4)]
-        for peer in late:
-            peer.send(ping(1))
         before = cpu_s(process.pid)
-        time.sleep(1.5)  # no event tells that nothing happens
+        for _ in range(2):
+            late = [stack.enter_context(StorePeer(port)) for _ in range(4)]
+            assert all(peer.is_ended() for peer in late)
         assert cpu_s(process.pid) - before < 0.7
         assert there[0].ask(set_(b"k", b"v"), get(b"k")) == text(b"v")
         process.stdin.write("more\n")
         process.stdin.flush()
-        for peer in late:
-            assert peer.read(4) == U32.pack(1)
+        assert process.stdout.readline() == "more\n"
+        for _ in range(4):
+            peer = stack.enter_context(StorePeer(port))
+            assert peer.ask(ping(1)) == U32.pack(1)
         _, messages = process.communicate("end\n", timeout=60)
     assert process.returncode == 0
-    assert messages.count("raise the limit of open files (ulimit -n)") == 1
+    assert messages.count("raise the limit where the agent is started (ulimit -n)") == 1
+    assert "turns clients away" in messages
     assert "Traceback" not in messages
+
+
+LOW_LIMIT = """
+import resource, sys
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+from holdfast.torchstore import TorchStoreServer
+server = TorchStoreServer("127.0.0.1")
+server.start()
+print(server.port, flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_soft_limit_of_a_thousand_is_no_limit_of_clients(many_descriptors):
+    process = serving(LOW_LIMIT)
+    with ExitStack() as stack:
+        stack.callback(process.communicate)
+        stack.callback(process.kill)
+        port = int(process.stdout.readline())
+        peers = [stack.enter_context(StorePeer(port)) for _ in range(1100)]
+        for peer in (peers[0], peers[959], peers[960], peers[-1]):
+            assert peer.ask(ping(7)) == U32.pack(7)
+
+
+@pytest.mark.torch
+def test_a_client_of_torch_that_is_turned_away_gives_up():
+    """It tries again until its timeout is over; while it was left waiting, it waited for ever."""
+    process = serving(WITHOUT_DESCRIPTORS)
+    with ExitStack() as stack:
+        stack.callback(process.communicate)
+        stack.callback(process.kill)
+        port = int(process.stdout.readline())
+        there = [stack.enter_context(StorePeer(port)) for _ in range(4)]
+        for peer in there:
+            peer.ask()
+        client = (
+            "import datetime, sys; from torch.distributed import TCPStore; "
+            "TCPStore('127.0.0.1', int(sys.argv[1]), is_master=False, timeout=datetime.timedelta(seconds=3))"
+        )
+        ended = subprocess.run(
+            [sys.executable, "-c", client, str(port)], capture_output=True, text=True, check=False, timeout=60
+        )
+        assert ended.returncode == 1
+        assert "DistNetworkError" in ended.stderr
 
 
 def test_a_mistake_of_ours_ends_one_connection_only(server, monkeypatch, caplog):

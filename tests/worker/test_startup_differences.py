@@ -164,8 +164,8 @@ class TestTheStateAProgramBeginsWith:
         programs.file("path/sitecustomize.py", "import sys; sys.exit(7)")
         programs.env = {"PYTHONPATH": "path"}
         plain, worker = programs.plain("-c", ""), programs.worker("-c", "")
-        # In this one case a frame of ours is seen: the user's module is imported from it.
-        assert (worker.code, worker.stderr.splitlines()[-3:]) == (plain.code, plain.stderr.splitlines()[-3:])
+        # In this one case frames of ours are seen: the user's module is imported from one, and `sys.exit` is another.
+        assert (worker.code, worker.stderr.splitlines()[-1]) == (plain.code, plain.stderr.splitlines()[-1])
 
     @pytest.mark.parametrize("path", [None, "", "/old"])
     @pytest.mark.parametrize(
@@ -217,6 +217,7 @@ ENDS = {
     "no hook": "import sys\ndel sys.excepthook\n1 / 0\n",
     "recursion": "def f(): f()\nf()\n",
     "no text": "class E(Exception):\n    def __str__(self): raise TypeError\nraise E\n",
+    "what goes with the module": "class A:\n    def __del__(self): print('gone')\na = A()\nprint('end')\n",
     "an unraisable": "class A:\n    def __del__(self): 1 / 0\nA(); print('on')",
     "a thread": "import threading\nt = threading.Thread(target=lambda: 1 / 0, name='T')\nt.start(); t.join()\n",
     "a thread that exits": "import sys, threading\nt = threading.Thread(target=sys.exit)\nt.start(); t.join()\n",
@@ -237,6 +238,11 @@ ENDS = {
 def test_a_program_ends_as_always(programs, compare, name):
     programs.file("broken_module_of_test.py", "def f(:\n")
     compare(programs.file("script.py", ENDS[name]))
+
+
+def test_a_module_ends_as_always(programs, compare):
+    programs.file("module_of_test.py", ENDS["what goes with the module"])
+    assert compare("-m", "module_of_test").seen["stdout"] == "end\ngone\n"
 
 
 def test_a_module_fails_as_always(programs, compare):

@@ -23,11 +23,15 @@ REASON_MAX_CHARS = 1000
 
 
 class Chronicle:
-    """The story of one agent's part in a run. Attempts are counted from 1."""
+    """The story of one agent's part in a job. Attempts are counted from 1.
 
-    def __init__(self, journal: Journal, group: WorkerGroup) -> None:
+    `agent` is a random id of this start of this agent. No other start has it, also not one with the same run id.
+    """
+
+    def __init__(self, journal: Journal, group: WorkerGroup, agent: str) -> None:
         self._journal = journal
         self._group = group
+        self._agent = agent
         self._attempt = 0
         self._running_since: float | None = None
 
@@ -37,11 +41,14 @@ class Chronicle:
         command = [spec.entrypoint, *map(str, spec.args)] if isinstance(spec.entrypoint, str) else []
         self._tell(
             "run.started",
+            agent=self._agent,
             version=getattr(sys.modules["holdfast"], "__version__", ""),
             pid=os.getpid(),
             command=command or [spec.get_entrypoint_name()],
             role=spec.role,
             nproc=spec.local_world_size,
+            min_nodes=spec.min_nodes,
+            max_nodes=spec.max_nodes,
             backend=spec.rdzv_handler.get_backend(),
             max_restarts=spec.max_restarts,
         )
@@ -54,8 +61,11 @@ class Chronicle:
         self._tell(
             "attempt.started",
             attempt=self._attempt,
+            job=group.job,
             restart=restart,
+            max_restarts=group.max_restarts,
             generation=group.generation,
+            master=f"{group.master_addr}:{group.master_port}",
             node=group.group_rank,
             nodes=group.group_world_size,
             world_size=group.workers[0].world_size,
@@ -69,6 +79,10 @@ class Chronicle:
         """Workers of the attempt failed, by global rank: an event for each."""
         for rank, failure in sorted(failures.items()):
             self._tell("failure", attempt=self._attempt, **facts(rank, failure))
+
+    def late_crash(self, rank: int, crash: ProcessFailure, text: str) -> None:
+        """A worker crashed after its program had ended well. It counts as a success; `text` is for people."""
+        self._tell("warning", attempt=self._attempt, text=text[:REASON_MAX_CHARS], **facts(rank, crash))
 
     def attempt_ended(self, outcome: str, reason: str = "") -> None:
         """An attempt succeeded, failed, or was stopped. Of several calls for one attempt, the first counts."""
@@ -84,20 +98,45 @@ class Chronicle:
             ran_s=round(ran_s, 6),
         )
 
-    def verdict(self, rank: int, cause: ProcessFailure, victims: int, *, restarts: bool, reason: str) -> None:
-        """What the last attempt failed of, on whichever node, and what follows."""
+    def verdict(
+        self,
+        rank: int,
+        cause: ProcessFailure,
+        victims: int,
+        *,
+        restarts: bool,
+        reason: str,
+        generation: int | None = None,
+    ) -> None:
+        """What the last attempt of the job failed of, on whichever node, and what follows. If `generation` is known and
+        is not the attempt's, then this node was not in what failed.
+        """
         self._tell(
             "verdict",
             attempt=self._attempt,
+            generation=generation,
             cause=facts(rank, cause),
             victims=victims,
             decision="restart" if restarts else "stop",
             reason=reason[:REASON_MAX_CHARS],
         )
 
-    def stacks(self, reason: str, file: str, outliers: Sequence[int]) -> None:
-        """The stacks of all workers were collected, because of a hang or because somebody asked."""
-        self._tell("stacks", attempt=self._attempt, reason=reason, file=file, outliers=list(outliers))
+    def stacks(self, reason: str, file: str, outliers: Sequence[int], where: Sequence[str] = ()) -> None:
+        """The stacks of workers were collected: because of a hang, because somebody asked, or because they are stopped
+        after a failure. `where` says for each group of ranks where it was.
+        """
+        self._tell(
+            "stacks",
+            attempt=self._attempt,
+            reason=reason[:REASON_MAX_CHARS],
+            file=file,
+            outliers=list(outliers),
+            where=list(where),
+        )
+
+    def warning(self, text: str, rank: int | None = None) -> None:
+        """Something that did not end the attempt but that a person should know, about a worker if `rank` is one."""
+        self._tell("warning", attempt=self._attempt, rank=rank, text=text[:REASON_MAX_CHARS])
 
     def run_ended(self, outcome: str, reason: str, restarts: int) -> None:
         """The agent's part of the run is over. The last event of a run, unless the agent was killed."""

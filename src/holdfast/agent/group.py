@@ -14,11 +14,19 @@ if TYPE_CHECKING:
     from holdfast.rendezvous.hosting import Hosting
 
 
+PROGRAM_MAX_CHARACTERS = 200
+"""How much of a program's name is told to other nodes: its end."""
+
+DIGEST_CHARACTERS = 12
+"""How much of a digest is told to other nodes."""
+
+
 class WorkerSpec:
     """What to run, how many of it on this node, how nodes meet, and how often to try again.
 
     A `master_addr` or `master_port` given here wins over that of the rendezvous. `fn` is the old name of
-    `entrypoint`.
+    `entrypoint`. `min_nodes` and `max_nodes` say how many nodes the job may have, for its report; 0 is not known.
+    With `strict_exit`, a worker that crashes after its program has ended well has failed.
     """
 
     def __init__(
@@ -41,6 +49,9 @@ class WorkerSpec:
         virtual_local_rank: bool = False,
         restart_window: float = 0.0,
         restart_policy: str = "auto",
+        min_nodes: int = 0,
+        max_nodes: int = 0,
+        strict_exit: bool = False,
     ) -> None:
         if fn is not None:
             import warnings  # noqa: PLC0415 - for old callers only
@@ -75,12 +86,31 @@ class WorkerSpec:
         self.virtual_local_rank = virtual_local_rank
         self.restart_window = restart_window
         self.restart_policy = restart_policy
+        self.min_nodes = min_nodes
+        self.max_nodes = max_nodes
+        self.strict_exit = strict_exit
 
     def get_entrypoint_name(self) -> str:
         """The command's name, or the function's."""
         if isinstance(self.entrypoint, str):
             return self.entrypoint.rpartition("/")[2]
         return str(getattr(self.entrypoint, "__qualname__", self.entrypoint))
+
+    def get_program(self) -> tuple[str, str]:
+        """What workers run, for nodes to compare: the name of the script, module, command or function, and a digest of
+        its arguments, "" for a function's.
+        """
+        if not isinstance(self.entrypoint, str):
+            return self.get_entrypoint_name(), ""
+        from hashlib import sha256  # noqa: PLC0415 - only where nodes meet
+
+        name, arguments = self.get_entrypoint_name(), [str(argument) for argument in self.args]
+        if arguments[:1] == ["-u"]:  # Python, as the command line starts it
+            is_module = arguments[1:2] == ["-m"]
+            script, arguments = arguments[1 + is_module], arguments[2 + is_module :]
+            name = f"-m {script}" if is_module else script.rstrip("/").rpartition("/")[2]
+        name = name[-PROGRAM_MAX_CHARACTERS:]
+        return name, sha256("\0".join(arguments).encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_CHARACTERS]
 
     def __repr__(self) -> str:
         return f"WorkerSpec({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
@@ -122,8 +152,10 @@ class WorkerGroup:
         "group_rank",
         "group_world_size",
         "hosting",
+        "job",
         "master_addr",
         "master_port",
+        "max_restarts",
         "spec",
         "state",
         "store",
@@ -137,6 +169,8 @@ class WorkerGroup:
         self.generation: int | None = None
         self.group_rank: int | None = None
         self.group_world_size: int | None = None
+        self.job = ""
+        self.max_restarts = spec.max_restarts
         self.master_addr: str | None = None
         self.master_port: int | None = None
         self.coordinator_port: int | None = None

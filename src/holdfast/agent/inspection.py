@@ -17,7 +17,7 @@ from holdfast.processes.interruption import SignalException
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from holdfast.agent.chronicle import Chronicle
     from holdfast.agent.group import WorkerGroup
@@ -41,10 +41,22 @@ ASK_AGAIN_S = 0.5
 OTHERS_TURN_S = 60.0
 """How long a node that was asked about a hang leaves it to the one that asked to end the attempt."""
 
+TIMEOUT_ANSWER_MAX_S = 3.0
+"""How long a node whose worker waited for a peer in vain waits for the answers of the others before it says so: then
+their workers are stopped.
+"""
+
+NEWS_STEP_S = 0.05
+"""How often a node that leaves the question to another one looks whether that one's request has come."""
+
 STACK_MAX_CHARS = 4_000
 """How much of the stack of the worker that hangs is in its failure; the file has all of it."""
 
+TOLD = "told"
+"""In place of a node's rank, in the key that says that whoever asked has told of what it found."""
+
 _HANG = "hang: "
+_TIMEOUT = "timeout: "
 
 log = get_logger(__name__)
 
@@ -78,6 +90,9 @@ class Inspection:
         self._ask_at = 0.0
         self._wanted: StacksRequest | None = None
         self._hang_name = ""
+        self._timeout_name = ""
+        self.has_seen_hang = False
+        """Whether the workers of this attempt were looked at because of a hang: here, or on another node."""
 
     def begin(self, context: PContext, pages: Mapping[int, str], run_dir: str | None) -> None:
         """The workers of an attempt have started."""
@@ -85,6 +100,7 @@ class Inspection:
         self._began = time.monotonic()
         self._quiet_until = 0.0
         self._wanted = None
+        self.has_seen_hang = False
         if run_dir is not None and self._run_dir is None:
             from holdfast.agent.requests import NAME, Requests  # noqa: PLC0415 - not before the first spawn
 
@@ -172,26 +188,34 @@ class Inspection:
                 nodes.update(dict.fromkeys(found, node))
         if asks and not reason.startswith(_HANG):  # of a hang, one node judges, and the attempt ends with that
             self._let_others_ask(name)
-        dump = gather(group.spec.rdzv_handler.get_run_id(), reason, time.time(), ranks, missing)
+        is_complete = not missing and len(others) + 1 == (group.group_world_size or 1)
+        ended = self._ended(ranks, is_complete=is_complete)
+        dump = gather(group.spec.rdzv_handler.get_run_id(), reason, time.time(), ranks, missing, ended)
         return dump, self._keep(dump, name, reason), nodes
 
     def _answer(self, name: str, reason: str) -> None:
         from holdfast.stacks.dump import gather  # noqa: PLC0415 - only where somebody asks
-        from holdfast.stacks.wire import encode  # noqa: PLC0415 - likewise
 
         group = self._group
         ranks = self._ranks_here()
+        if reason.startswith((_HANG, _TIMEOUT)):
+            self.has_seen_hang = True
         if reason.startswith(_HANG):
             self._quiet_until = time.monotonic() + OTHERS_TURN_S
+        self._send(name, ranks)
+        self._keep(gather(group.spec.rdzv_handler.get_run_id(), reason, time.time(), ranks), name, reason)
+
+    def _send(self, name: str, ranks: Mapping[int, RankStacks]) -> None:
+        from holdfast.stacks.wire import encode  # noqa: PLC0415 - only where somebody asks
+
         try:
-            group.store.set(_key(name, group.group_rank or 0), encode(ranks))
+            self._group.store.set(_key(name, self._group.group_rank or 0), encode(ranks))
         except SignalException:
             raise
         except Exception as error:  # noqa: BLE001 - whoever asked will do without
             log.warning("the stacks that another node asked for could not be sent: %s", error)
-        self._keep(gather(group.spec.rdzv_handler.get_run_id(), reason, time.time(), ranks), name, reason)
 
-    def _answer_of(self, name: str, node: int, deadline: float) -> dict[int, RankStacks] | str:
+    def _answer_of(self, name: str, node: int | str, deadline: float) -> dict[int, RankStacks] | str:
         """The stacks of a node's ranks, or why there are none."""
         from holdfast.stacks.wire import decode  # noqa: PLC0415 - only where somebody asks
 
@@ -208,7 +232,7 @@ class Inspection:
                 if over is not None:
                     return f"it was not waited for: {over.reason}"
                 if left_s <= GLANCE_S:
-                    return f"it did not answer within {ANSWER_MAX_S:g} s"
+                    return "it did not answer in time"
             except Exception as error:  # noqa: BLE001 - a node that is gone, or a store that is
                 return f"it did not answer: {error}"
 
@@ -231,7 +255,8 @@ class Inspection:
 
     def _ranks_here(self) -> dict[int, RankStacks]:
         from holdfast.processes.remains import STACKS_SUFFIX  # noqa: PLC0415 - only where somebody asks
-        from holdfast.stacks.collect import WorkerTarget, ranks_here  # noqa: PLC0415 - likewise
+        from holdfast.stacks.asking import WorkerTarget  # noqa: PLC0415 - likewise
+        from holdfast.stacks.collect import ranks_here  # noqa: PLC0415 - likewise
 
         targets = {
             worker.global_rank: WorkerTarget(
@@ -239,40 +264,111 @@ class Inspection:
             )
             for worker in self._group.workers
         }
-        return ranks_here(targets)
+        return ranks_here(targets, self._steps())
+
+    def _steps(self) -> dict[int, int]:
+        """The step of each worker's last heartbeat, by global rank."""
+        from holdfast.worker.page import BEATS, STEP, Page  # noqa: PLC0415 - only where somebody asks
+
+        pages = {worker.global_rank: Page.find(self._pages[worker.local_rank]) for worker in self._group.workers}
+        return {rank: page.numbers[STEP] for rank, page in pages.items() if page is not None and page.numbers[BEATS]}
+
+    def _ended(self, known: Collection[int], *, is_complete: bool) -> list[int]:
+        """The ranks that have no stacks because their process has ended: of all nodes if all have answered."""
+        mine = {worker.global_rank for worker in self._group.workers}
+        expected = set(range(self._group.workers[0].world_size)) if is_complete else mine
+        return sorted(expected - set(known))
 
     def _keep(self, dump: Dump, name: str, reason: str) -> str:
         if self._run_dir is None:
             return ""
         from holdfast.stacks.dump import keep  # noqa: PLC0415 - only where somebody asks
+        from holdfast.stacks.judgement import where_lines  # noqa: PLC0415 - likewise
+        from holdfast.stacks.parse import parse  # noqa: PLC0415 - likewise
 
         try:
             file = keep(dump, self._run_dir, name)
         except OSError as error:
             log.warning("the stacks cannot be kept: %s", error)
             return ""
-        self._chronicle.stacks(reason, file, dump.outliers)
+        where = where_lines({rank: parse(stacks.text) for rank, stacks in dump.ranks.items()}, dump.groups)
+        self._chronicle.stacks(reason, file, dump.outliers, where)
         return os.path.join(self._run_dir, file)
+
+    # Time-outs of collectives
+
+    def ask_after_timeout(self, why: str, here: Mapping[int, RankStacks]) -> dict[int, RankStacks]:
+        """A worker waited for a peer in vain, and nothing is stopped on other nodes yet: where their workers are.
+
+        `here` is where those of this node were. Where several nodes find out at once, one of them asks. The others
+        answer, and hold back what they know until it has spoken.
+        """
+        others = self._others()
+        if not others:
+            return {}
+        name = f"timeout-{time.strftime('%Y%m%dT%H%M%S')}-{os.urandom(2).hex()}"
+        try:
+            if not self._group.spec.rdzv_handler.ask_for_stacks(name, _TIMEOUT + why):
+                self._leave_it_to_another(here)
+                return {}
+        except SignalException:
+            raise
+        except Exception as error:  # noqa: BLE001 - the store may be what is wrong
+            log.info("the other nodes could not be asked where their workers are: %s", error)
+            return {}
+        deadline = time.monotonic() + TIMEOUT_ANSWER_MAX_S
+        found: dict[int, RankStacks] = {}
+        for node in others:
+            answer = self._answer_of(name, node, deadline)
+            if not isinstance(answer, str):
+                found.update(answer)
+        self._timeout_name = name
+        return found
+
+    def timeout_told(self) -> None:
+        """What `ask_after_timeout` has brought to light is told: the nodes that hold back may speak."""
+        if self._timeout_name:
+            try:
+                self._group.store.set(_key(self._timeout_name, TOLD), b"")
+            except SignalException:
+                raise
+            except Exception as error:  # noqa: BLE001 - they wait for a limited time
+                log.info("the other nodes could not be told: %s", error)
+            self._timeout_name = ""
+
+    def _leave_it_to_another(self, here: Mapping[int, RankStacks]) -> None:
+        handler = self._group.spec.rdzv_handler
+        deadline = time.monotonic() + TIMEOUT_ANSWER_MAX_S + GLANCE_S
+        while (left_s := deadline - time.monotonic()) > 0 and handler.round_over() is None:
+            wanted, self._wanted = self._newest_wish(), None
+            if wanted is None:
+                time.sleep(min(left_s, NEWS_STEP_S))
+                continue
+            self._send(wanted.id, here)
+            self._answer_of(wanted.id, TOLD, deadline)
+            return
 
     # Hangs
 
     def withdraw(self) -> None:
         """What was found was no hang: the workers have ended by themselves. Others may ask again."""
         self._quiet_until = time.monotonic() + ASK_AGAIN_S
+        self.has_seen_hang = False
         if self._others():
             self._let_others_ask(self._hang_name)
 
     def _judge(self, hung: list[Hung]) -> Hang | None:
-        """All stand still because of one: the rank that stands elsewhere, or the first that made no progress.
+        """All stand still because of one: the rank that the others wait for, or else the first that made no progress.
 
         None if another node is at it, or if the round or the worker came to its end meanwhile.
         """
         from holdfast.errors.failure import ProcessFailure  # noqa: PLC0415 - only of a failure
         from holdfast.errors.kind import FailureKind  # noqa: PLC0415 - likewise
-        from holdfast.stacks.render import summary  # noqa: PLC0415 - likewise
 
         first = max(hung, key=lambda each: each.since_s)
-        rank = next(each.global_rank for each in self._group.workers if each.local_rank == first.local_rank)
+        ranks = {worker.local_rank: worker.global_rank for worker in self._group.workers}
+        reasons = {ranks[each.local_rank]: each.why for each in hung}
+        rank = seen = ranks[first.local_rank]
         log.warning("rank %s makes no progress: %s; the stacks of all ranks are collected", rank, first.why)
         self._hang_name = f"hang-{time.strftime('%Y%m%dT%H%M%S')}-{os.urandom(2).hex()}"
         found = self._inspect(self._hang_name, _HANG + first.why)
@@ -298,17 +394,21 @@ class Inspection:
         if stacks is not None:
             failure.host = stacks.host
             failure.where = _where(stacks.text)
-        lines = [f"it made no progress, and was ended: {first.why}", summary(dump)]
+        if rank in reasons:
+            lines = [f"it made no progress, and was ended: {reasons[rank]}", dump.verdict]
+        else:
+            lines = [f"it was ended because rank {seen} made no progress: {first.why}", dump.verdict]
         if file:
             lines.append(f"the stacks of all ranks: {file}")
         if stacks is not None:
             lines += ["", *_main_stack(stacks.text)]
         failure.message = "\n".join(lines)[:STACK_MAX_CHARS]
         node = nodes.get(rank)
+        self.has_seen_hang = True
         return Hang(rank, failure, None if node == self._group.group_rank else node)
 
 
-def _key(name: str, node: int) -> str:
+def _key(name: str, node: int | str) -> str:
     return f"holdfast/stacks/{name}/{node}"
 
 

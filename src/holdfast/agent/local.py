@@ -14,6 +14,7 @@ from holdfast.agent.inspection import Inspection
 from holdfast.agent.pages import WorkerPages
 from holdfast.agent.simple import EXIT_BARRIER_TIMEOUT_S, SimpleElasticAgent
 from holdfast.agent.state import WorkerState
+from holdfast.agent.survivors import Survivors
 from holdfast.agent.uninterruptible import UninterruptibleWatch, timeout_from_environment
 from holdfast.logger import get_logger
 from holdfast.metrics import prof
@@ -24,7 +25,7 @@ from holdfast.processes.starting import start_processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from holdfast.agent.group import WorkerGroup, WorkerSpec
@@ -91,9 +92,11 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._stop_grace_s = stop_grace
         self._pages = WorkerPages()
         self._inspection = Inspection(self._worker_group, self._chronicle, hang_timeout)
+        self._survivors = Survivors(self._worker_group, self._chronicle)
         self._hang_node: int | None = None
         self._template = self._make_template(warm) if warm else None
         self._registered = ""
+        self._told_late_crashes: set[int] = set()
 
     def run(self, role: str = "default") -> RunResult:
         handlers.install()
@@ -101,7 +104,9 @@ class LocalElasticAgent(SimpleElasticAgent):
             self._setup_healthcheck()
             if self._template is not None:
                 self._template.start()  # its imports take as long as the rendezvous, or longer
-            return super().run(role)
+            result = super().run(role)
+            self._show_survivors(result)
+            return result
         finally:
             if self._health_check_server is not None:
                 self._health_check_server.stop()
@@ -151,6 +156,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._hang_node = None
         run_dir = getattr(self._logs_specs, "run_dir", None)
         self._inspection.begin(self._pcontext, pages, run_dir)
+        self._survivors.begin(self._pcontext.pids(), pages, run_dir)
         if run_dir and run_dir != self._registered:
             from holdfast.events.run_index import register  # noqa: PLC0415 - not before the first spawn
 
@@ -160,7 +166,32 @@ class LocalElasticAgent(SimpleElasticAgent):
 
     def _before_start(self, context: PContext) -> None:
         context.template = self._template
+        context.before_stop = self._before_stop
+        context.will = self._worker_group.spec.rdzv_handler.last_will()
+        context.strict_exit = self._worker_group.spec.strict_exit
         self._worker_group.spec.rdzv_handler.on_lease(context.fence)
+
+    def _before_stop(self, running: list[int]) -> None:
+        self._ask_where(running, "a worker failed, and these were stopped")
+
+    def _look_before_stop(self, reason: str) -> None:
+        if self._pcontext is not None and not self._inspection.has_seen_hang:
+            self._ask_where(self._pcontext.running(), reason)
+
+    def _ask_where(self, running: list[int], reason: str) -> None:
+        assert self._pcontext is not None
+        now = time.time()
+        self._pcontext.disturbed(self._survivors.take(running, reason), now)
+
+    def _show_survivors(self, result: RunResult) -> None:
+        """Where the others were, with the failure that is shown as the cause. Several nodes show the same words, and
+        none knows where the workers of the others were: there, the report has it.
+        """
+        if not result.is_failed() or not result.failures or (self._worker_group.group_world_size or 1) > 1:
+            return
+        from holdfast.errors.failure import in_order  # noqa: PLC0415 - only of a failure
+
+        in_order(result.failures)[0][1].survivors = tuple(self._survivors.where())
 
     def _make_template(self, warm: bool | Sequence[str]) -> Template | None:
         """What workers are forked from, if they are of a kind that can be."""
@@ -250,7 +281,12 @@ class LocalElasticAgent(SimpleElasticAgent):
             store.start()
         if self._watchdog is not None:
             self._watchdog.read()
-            self._watchdog.expire(time.time())
+            now = time.time()
+            overdue = self._watchdog.get_expired_timers(now).keys()
+            if overdue:  # the watchdog leaves no time to ask
+                local_ranks = [rank for rank, pid in self._pcontext.pids().items() if pid in overdue]
+                self._survivors.take_overdue(local_ranks, "a timer expired")
+            self._watchdog.expire(now)
         result = self._seen = self._pcontext.wait(0)
         if result is None:
             self._tell_of_failure(worker_group)
@@ -272,6 +308,7 @@ class LocalElasticAgent(SimpleElasticAgent):
     def _result(self, worker_group: WorkerGroup, ended: RunProcsResult) -> RunResult:
         """How a set ended, by global ranks."""
         ranks = {worker.local_rank: worker.global_rank for worker in worker_group.workers}
+        self._warn_of_late_crashes(ranks, ended)
         if not ended.is_failed():
             return RunResult(
                 WorkerState.SUCCEEDED,
@@ -279,11 +316,29 @@ class LocalElasticAgent(SimpleElasticAgent):
             )
         for failure in ended.failures.values():
             self._explain(failure)
+        failures = {ranks[local_rank]: failure for local_rank, failure in ended.failures.items()}
+        if not self._is_failure_told:
+            self._ask_others_after_timeout(failures)
+        self._survivors.accuse(failures)
         return RunResult(
             WorkerState.FAILED,
-            failures={ranks[local_rank]: failure for local_rank, failure in ended.failures.items()},
+            failures=failures,
             terminated={ranks[local_rank]: code for local_rank, code in ended.terminated.items()},
         )
+
+    def _warn_of_late_crashes(self, ranks: dict[int, int], ended: RunProcsResult) -> None:
+        """Crashes after a good end are no failures, but nobody should miss them."""
+        for local_rank, crash in ended.late_crashes.items():
+            if crash.pid in self._told_late_crashes:
+                continue
+            self._told_late_crashes.add(crash.pid)
+            text = (
+                f"rank {ranks[local_rank]} (pid {crash.pid}) crashed with {crash.signal_name()} after its program had "
+                "ended well, while its interpreter ended: it counts as a success, unless you give --strict-exit. With "
+                "torch, call torch.distributed.destroy_process_group() at the end of the program"
+            )
+            log.warning("%s", text)
+            self._chronicle.late_crash(ranks[local_rank], crash, text)
 
     def _tell_of_failure(self, worker_group: WorkerGroup) -> None:
         """Other nodes need not wait until the rest of this node's workers have stopped."""
@@ -295,7 +350,26 @@ class LocalElasticAgent(SimpleElasticAgent):
             self._is_failure_told = True
             self._explain(failure)
             rank = worker_group.workers[failure.local_rank].global_rank
+            self._ask_others_after_timeout({rank: failure})
+            self._survivors.accuse({rank: failure})
             worker_group.spec.rdzv_handler.report_failure(rank, failure)
+            self._inspection.timeout_told()
+
+    def _ask_others_after_timeout(self, failures: dict[int, ProcessFailure]) -> None:
+        """Whom a worker waited for in vain may be on another node, and is stopped once this failure is told."""
+        from holdfast.errors.failure import in_order  # noqa: PLC0415 - only of a failure
+        from holdfast.errors.kind import FailureKind, says_timeout  # noqa: PLC0415 - likewise
+
+        _, failure = in_order(failures)[0]
+        if failure.kind is FailureKind.COMMUNICATION and says_timeout(failure.message):
+            from holdfast.errors.summary import gist  # noqa: PLC0415 - likewise
+
+            why = gist(failure)
+            self._survivors.add(self._inspection.ask_after_timeout(why, self._survivors.ranks_here()), why)
+
+    def _report(self, failures: Mapping[int, ProcessFailure]) -> None:
+        super()._report(failures)
+        self._inspection.timeout_told()
 
     def _failures_at_the_end(self, worker_group: WorkerGroup) -> dict[int, ProcessFailure]:
         ended = None if self._pcontext is None else self._pcontext.wait(0)
@@ -327,6 +401,7 @@ class LocalElasticAgent(SimpleElasticAgent):
 
             failure.message = f"it took longer than it had allowed itself, in {scopes}; the watchdog ended it"
             failure.kind = FailureKind.TIMEOUT
+            failure.where = failure.where or self._survivors.place_of(failure.local_rank)
 
     # Stopping
 
@@ -334,15 +409,28 @@ class LocalElasticAgent(SimpleElasticAgent):
         grace_s = self._stop_grace_s
         if self._pcontext is not None and grace_s > 0 and self._pages.ask_to_stop(reason, grace_s):
             ended = self._seen = self._pcontext.wait(grace_s)
-            if ended is not None and ended.is_failed():
-                self._record_failed_finish(self._result(worker_group, ended))
+            if ended is not None:
+                result = self._result(worker_group, ended)
+                if ended.is_failed():
+                    self._record_failed_finish(result)
 
     def _stop_workers(self, worker_group: WorkerGroup) -> None:
         del worker_group
         self._end_attempt(signal.SIGTERM, self._shutdown_timeout)
+        if self._pcontext is not None and self._pcontext.stuck:
+            from holdfast.errors.tree import InfrastructureError  # noqa: PLC0415 - only on the way out
+
+            pids = ", ".join(map(str, self._pcontext.stuck))
+            raise InfrastructureError(
+                f"SIGKILL has not ended PID {pids}, which is stuck in the kernel or belongs to another user; the job "
+                "ends, because no other worker may run beside it"
+            )
+        if self._worker_group.spec.rdzv_handler.counts_restarts:
+            self._survivors.keep()  # the next start may be far away; a node that is alone starts again at once
 
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: float = SHUTDOWN_TIMEOUT_S) -> None:
         self._end_attempt(death_sig, timeout)
+        self._survivors.keep()
 
     def _end_attempt(self, death_sig: signal.Signals, timeout: float) -> None:
         try:

@@ -74,7 +74,7 @@ class SimpleElasticAgent(ElasticAgent):
         self._shutdown_timeout = shutdown_timeout
         self._began = time.monotonic()
         self._journal = Journal(self._worker_group)
-        self._chronicle = Chronicle(self._journal, self._worker_group)
+        self._chronicle = Chronicle(self._journal, self._worker_group, os.urandom(8).hex())
         self._past: Past | None = None
         self._nodes: Sequence[tuple[str, int]] | None = None
         self._is_interrupted = False
@@ -113,6 +113,9 @@ class SimpleElasticAgent(ElasticAgent):
         del worker_group
         return False
 
+    def _look_before_stop(self, reason: str) -> None:
+        """The workers are to be stopped before their work is done: see where they are, if that takes no time."""
+
     def _failures_at_the_end(self, worker_group: WorkerGroup) -> dict[int, ProcessFailure]:
         """The workers, by global rank, that turned out to have failed by themselves when they were stopped."""
         del worker_group
@@ -143,6 +146,8 @@ class SimpleElasticAgent(ElasticAgent):
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
         """Meet the other nodes, and give each worker of this one its ranks."""
         spec = worker_group.spec
+        if spec.rdzv_handler.counts_restarts:  # a node that is alone has nobody to compare with
+            spec.rdzv_handler.identify(*spec.get_program())
         spec.rdzv_handler.bring(
             spec.role, spec.local_world_size, spec.max_restarts, spec.restart_window, spec.restart_policy
         )
@@ -152,8 +157,12 @@ class SimpleElasticAgent(ElasticAgent):
         self._waited_s = time.monotonic() - began
         if info.restart_count is not None:
             self._remaining_restarts = spec.max_restarts - info.restart_count
+        worker_group.job = info.job
+        worker_group.max_restarts = spec.max_restarts if info.max_restarts is None else info.max_restarts
+        if info.lost:
+            log.warning("lost %s: the workers start again, and no restart is counted", ", ".join(info.lost))
         if info.after is not None:
-            self._tell_verdict(info.after)
+            self._tell_verdict(info.after, info.after.generation or None)
         self._nodes = info.nodes
         worker_group.generation = info.generation
         worker_group.store = info.store
@@ -165,6 +174,8 @@ class SimpleElasticAgent(ElasticAgent):
         worker_group.hosting = info.hosting
         with self._journal.timed("ASSIGN_WORKER_RANKS"):
             worker_group.workers = self._assign_worker_ranks(info.store, info.rank, info.world_size, spec)
+        if info.hosting is not None and info.rank == 0:
+            info.hosting.expect(worker_group.workers[0].world_size)
         log.info(
             "rendezvous complete: node %s of %s, master at %s:%s, global ranks %s, restart %s",
             *(info.rank, info.world_size, worker_group.master_addr, worker_group.master_port),
@@ -296,6 +307,8 @@ class SimpleElasticAgent(ElasticAgent):
             group.state = after(group.state, Step.FAIL)
             self._chronicle.failed(result.failures)
             self._chronicle.attempt_ended("failed", _outline(result))
+            if result.state is WorkerState.UNHEALTHY:
+                self._look_before_stop("a worker is stuck in the kernel, and all were stopped")
             return self._is_failure_final(group, result)
         elif result.state is WorkerState.STOPPED:
             reason = "the workers were killed: this node could not renew its lease in time"
@@ -308,6 +321,8 @@ class SimpleElasticAgent(ElasticAgent):
             log.warning("stopping the workers: %s", over.reason)
             if over.may_finish:
                 self._let_workers_finish(group, over.reason)
+            else:
+                self._look_before_stop(over.reason)
             self._chronicle.attempt_ended("stopped", over.reason)
             self._restart_workers(group)
         return False
@@ -396,19 +411,23 @@ class SimpleElasticAgent(ElasticAgent):
         others = max(len(failures) - 1, 0)
         self._worker_group.spec.rdzv_handler.report_failure(rank, failure, others, self._node_of_failure())
 
-    def _tell_verdict(self, verdict: Verdict) -> None:
-        """Why all nodes begin anew: the same words on each."""
+    def _tell_verdict(self, verdict: Verdict, generation: int | None) -> None:
+        """Why all nodes begin anew after this generation, which a newcomer was not in: the same words on each."""
         from holdfast.agent.elsewhere import failure_elsewhere  # noqa: PLC0415 - only of a failure
 
         cause = verdict.cause
         where = f", at {cause.where}" if cause.where else ""
         victims = f"; {verdict.victims} more failed because of it" if verdict.victims else ""
+        count, budget = self._restart_count(), self._worker_group.max_restarts
+        # More than the budget were possible only because a window gave some of it back: "5 of 1" would be nonsense.
+        restart = f"restart {count} of {budget}" if count <= budget else f"restart {count}"
         log.warning(
-            "restart %s of %s: rank %s on %s failed: %s%s%s",
-            *(self._restart_count(), self._worker_group.spec.max_restarts),
-            *(cause.rank, cause.host, cause.message, where, victims),
+            "%s: rank %s on %s failed: %s%s%s",
+            *(restart, cause.rank, cause.host, cause.message, where, victims),
         )
-        self._chronicle.verdict(cause.rank, failure_elsewhere(cause), verdict.victims, restarts=True, reason="")
+        self._chronicle.verdict(
+            cause.rank, failure_elsewhere(cause), verdict.victims, restarts=True, reason="", generation=generation
+        )
 
     def _job_failed(self, failed: JobFailedError, last: RunResult) -> RunResult:
         """The end of a job that failed: what every node tells of it is the first failure of all, in the same words."""

@@ -18,6 +18,7 @@ COMMANDS = {
     "runs": ("holdfast.cli.runs", "main", "list what was run here"),
     "stacks": ("holdfast.cli.stacks", "main", "show where every worker of a run is right now"),
     "doctor": ("holdfast.cli.doctor", "main", "look at this machine for what breaks jobs, and say what to do"),
+    "forget": ("holdfast.cli.forget", "main", "delete what a run has left in etcd, so that its id can be used again"),
 }
 """By name: the module and the function that does it with the words that follow, and what it is good for."""
 

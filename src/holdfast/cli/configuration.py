@@ -74,6 +74,7 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., None]
         restart_window=getattr(args, "restart_window", 0.0),
         restart_policy=getattr(args, "restart_policy", RESTART_POLICIES[0]),
         hang_timeout=getattr(args, "hang_timeout", 0.0),
+        strict_exit=getattr(args, "strict_exit", False),
         warm=getattr(args, "warm_imports", None) or getattr(args, "warm", False),
     )
     if nproc_per_node > 1:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import RawDescriptionHelpFormatter
 
 from holdfast.cli.exits import FAILURE, show
+from holdfast.cli.subcommand_parser import SubcommandParser
 from holdfast.errors.tree import InputError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Sequence
-    from typing import NoReturn
 
     from holdfast.doctor.context import Context
 
@@ -88,8 +88,10 @@ def likely_backend(endpoint: str) -> str:
     return "etcd" if "," in endpoint or endpoint.endswith(f":{ETCD_PORT}") else "c10d"
 
 
-def _parser() -> ArgumentParser:
-    parser = _Parser(prog=PROG, description=DESCRIPTION, epilog=EPILOG, formatter_class=RawDescriptionHelpFormatter)
+def _parser() -> SubcommandParser:
+    parser = SubcommandParser(
+        prog=PROG, description=DESCRIPTION, epilog=EPILOG, formatter_class=RawDescriptionHelpFormatter
+    )
     parser.add_argument(
         *("--endpoint", "--rdzv-endpoint", "--rdzv_endpoint"),
         dest="endpoint",
@@ -136,8 +138,3 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--only", default="", metavar="TOPIC,..", help="look at these topics only")
     parser.add_argument("--json", action="store_true", help="a list for other programs")
     return parser
-
-
-class _Parser(ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")

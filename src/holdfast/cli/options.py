@@ -178,6 +178,12 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             "machines; always starts again at once, as torchrun does",
         ),
         Option(
+            "--strict-exit",
+            is_ours=True,
+            help="a worker that crashes after its program has ended well, while its interpreter ends, has failed; "
+            "without this it counts as a success, and a warning says so",
+        ),
+        Option(
             "--hang-timeout",
             metavar="SECONDS",
             default=0.0,

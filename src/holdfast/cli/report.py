@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import RawDescriptionHelpFormatter
 
 from holdfast.cli.exits import show
+from holdfast.cli.subcommand_parser import SubcommandParser
 from holdfast.errors.tree import InputError
 
 TYPE_CHECKING = False
@@ -21,6 +22,7 @@ DESCRIPTION = """Tell what became of a run, from its directory alone: its attemp
 and what the time went into.
 
   holdfast report                    the newest run of this machine
+  holdfast report 1a2b3c4d           the job with this id (see holdfast runs)
   holdfast report logs/job7_1a2b3c4d --html job7.html"""
 
 PAGE_NAME = "report.html"
@@ -59,13 +61,13 @@ def _columns() -> int:
 
 
 def _parsed(args: list[str]) -> Namespace:
-    parser = ArgumentParser(prog=PROG, description=DESCRIPTION, formatter_class=RawDescriptionHelpFormatter)
+    parser = SubcommandParser(prog=PROG, description=DESCRIPTION, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument(
         "run",
         nargs="?",
         default="",
         metavar="RUN",
-        help="a run's directory, a directory that holds those of its nodes, or a run id that is known here "
+        help="a run's directory, a directory that holds those of its nodes, or a run id or a job id that is known here "
         "(see holdfast runs); the newest run if left out",
     )
     shape = parser.add_mutually_exclusive_group()
@@ -91,7 +93,7 @@ def _write_page(run: Run, path: str) -> None:
     if path == STDOUT:
         show(page)
         return
-    path = path or os.path.join(run.nodes[0].directory, PAGE_NAME)
+    path = path or os.path.join(run.first().directory, PAGE_NAME)
     # Whole or not at all: a page that is replaced may be open in a browser.
     draft = f"{path}.{os.getpid()}.part"
     try:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentTypeError
 
 from holdfast.cli.exits import show
+from holdfast.cli.subcommand_parser import SubcommandParser
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from holdfast.report import Node
-
 PROG = "holdfast runs"
 LISTED = 20
-"""How many runs are listed if nobody says how many."""
+"""How many jobs are listed if nobody says how many."""
 
 
 def main(args: list[str]) -> None:
@@ -22,35 +21,21 @@ def main(args: list[str]) -> None:
     options = _parsed(args)
     # Not for --help.
     from holdfast.cli.report import has_colours  # noqa: PLC0415
-    from holdfast.events.run_index import index_directory, known_runs  # noqa: PLC0415
+    from holdfast.events.run_index import index_directory  # noqa: PLC0415
+    from holdfast.report.finding import recent_runs  # noqa: PLC0415
     from holdfast.report.listing import listing_json, listing_text  # noqa: PLC0415
 
-    nodes = list(_nodes(known_runs(), options.number))
+    runs = recent_runs(options.number)
     if options.json:
-        show(listing_json(nodes))
-    elif nodes:
-        show(listing_text(nodes, colours=has_colours()))
+        show(listing_json(runs))
+    elif runs:
+        show(listing_text(runs, colours=has_colours()))
     else:
         show(f"no run is known here ({index_directory() or 'there is no home directory to remember them in'})")
 
 
-def _nodes(directories: list[str], number: int) -> list[Node]:
-    from holdfast.errors.tree import InputError  # noqa: PLC0415 - not for --help
-    from holdfast.report import read_node  # noqa: PLC0415 - likewise
-
-    nodes: list[Node] = []
-    for directory in directories:
-        if len(nodes) == number:
-            break
-        try:
-            nodes.append(read_node(directory))
-        except InputError:
-            continue  # its log is gone, or not for us to read
-    return nodes
-
-
 def _parsed(args: list[str]) -> Namespace:
-    parser = ArgumentParser(prog=PROG, description="List what was run here, the newest first.")
+    parser = SubcommandParser(prog=PROG, description="List what was run here, the newest first.")
     parser.add_argument(
         "-n", dest="number", type=_count, default=LISTED, metavar="N", help=f"how many at most; {LISTED} by default"
     )

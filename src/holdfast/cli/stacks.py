@@ -6,17 +6,17 @@ import errno
 import os
 import select
 import stat
+import sys
 import time
-from argparse import ArgumentParser
 
 from holdfast.agent.requests import NAME, STACKS
 from holdfast.cli.exits import show
+from holdfast.cli.subcommand_parser import SubcommandParser
 from holdfast.errors.tree import InputError, UserError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from typing import NoReturn
 
 PROG = "holdfast stacks"
 DESCRIPTION = """Show where every worker of a run is right now: the Python stacks of all threads of all ranks on all
@@ -43,6 +43,7 @@ def main(args: Sequence[str]) -> None:
     options = _parser().parse_args(list(args))
     run_dir, fd = _open(options.run)
     try:
+        _tell_of_others(options.run, run_dir)
         name = f"{time.strftime('%Y%m%dT%H%M%S')}-{os.urandom(4).hex()}"
         os.write(fd, f"{STACKS} {name}\n".encode())
         _await(run_dir, name, fd)
@@ -53,34 +54,54 @@ def main(args: Sequence[str]) -> None:
     _show(run_dir, name, as_json=options.json)
 
 
-def _parser() -> ArgumentParser:
-    parser = _Parser(prog=PROG, usage=f"{PROG} [--json] [RUN]", description=DESCRIPTION)
-    meaning = "a run's directory, or the id of a run that you started here (default: the newest that runs)"
+def _parser() -> SubcommandParser:
+    parser = SubcommandParser(prog=PROG, usage=f"{PROG} [--json] [RUN]", description=DESCRIPTION)
+    meaning = "a run's directory, or the run id or job id of one that you started here (default: the newest that runs)"
     parser.add_argument("run", metavar="RUN", nargs="?", default="", help=meaning)
     parser.add_argument("--json", action="store_true", help="for programs")
     return parser
 
 
-class _Parser(ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
-
-
 def _open(run: str) -> tuple[str, int]:
     """The directory of the run that is meant, and the pipe that its agent reads."""
-    directories = list(_candidates(run))
-    for directory in directories:
-        path = os.path.join(directory, NAME)
-        try:
-            if not stat.S_ISFIFO(os.lstat(path).st_mode):
-                continue
-            return directory, os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError as error:
-            if error.errno not in NOT_RUNNING:
-                raise InputError(f"{path} cannot be opened: {error.strerror}") from error
+    for directory in _candidates(run):
+        fd = _open_pipe(directory)
+        if fd is not None:
+            return directory, fd
     if not run:
         raise InputError("no run of yours is running on this machine; name the directory of one")
     raise InputError(f"{run!r} is not running on this machine; ask where one of its agents runs")
+
+
+def _open_pipe(directory: str) -> int | None:
+    """The pipe of an agent's directory; None if no agent reads it."""
+    path = os.path.join(directory, NAME)
+    try:
+        if not stat.S_ISFIFO(os.lstat(path).st_mode):
+            return None
+        return os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno not in NOT_RUNNING:
+            raise InputError(f"{path} cannot be opened: {error.strerror}") from error
+    return None
+
+
+def _tell_of_others(run: str, run_dir: str) -> None:
+    """Say on stderr if other jobs of this run id run here, too."""
+    if not run or os.path.isdir(run):
+        return
+    from holdfast.report.finding import jobs_named  # noqa: PLC0415 - not for --help
+
+    others = 0
+    for directories in jobs_named(run):
+        if run_dir not in directories:
+            fds = [fd for directory in directories if (fd := _open_pipe(directory)) is not None]
+            others += bool(fds)
+            for fd in fds:
+                os.close(fd)
+    if others:
+        jobs = "1 more job runs" if others == 1 else f"{others} more jobs run"
+        sys.stderr.write(f"{PROG}: {jobs} here as {run!r}; this is {run_dir}. To see another, name its directory.\n")
 
 
 def _candidates(run: str) -> Iterable[str]:
@@ -93,21 +114,12 @@ def _candidates(run: str) -> Iterable[str]:
         below = [entry for entry in os.scandir(run) if entry.is_dir(follow_symlinks=False)]
         newest_first = sorted(below, key=lambda entry: entry.stat().st_mtime, reverse=True)
         return [os.path.abspath(run), *(os.path.abspath(entry.path) for entry in newest_first)]
-    found = [directory for directory in known_runs() if _run_id(directory) == run]
+    from holdfast.report.finding import jobs_named  # noqa: PLC0415 - not for --help
+
+    found = [directory for job in jobs_named(run) for directory in job]
     if not found:
         raise InputError(f"{run!r} is no run's directory, and no run of this id is known here")
     return found
-
-
-def _run_id(directory: str) -> str:
-    """The run id in the first event of a run; "" if there is none."""
-    import json  # noqa: PLC0415 - not for --help
-
-    try:
-        with open(os.path.join(directory, "events.jsonl"), encoding="utf-8") as file:
-            return str(json.loads(file.readline())["metadata"]["run_id"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
 
 
 def _await(run_dir: str, name: str, fd: int) -> None:

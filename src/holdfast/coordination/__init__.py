@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from holdfast.coordination.errors import CompactedError as CompactedError
     from holdfast.coordination.errors import CoordinationError as CoordinationError
     from holdfast.coordination.errors import LeaseLostError as LeaseLostError
+    from holdfast.coordination.errors import StoreFullError as StoreFullError
     from holdfast.coordination.errors import StoreRefusedError as StoreRefusedError
     from holdfast.coordination.errors import StoreUnavailableError as StoreUnavailableError
     from holdfast.coordination.etcd import EtcdStore as EtcdStore
@@ -27,6 +28,7 @@ else:
                 "CompactedError",
                 "CoordinationError",
                 "LeaseLostError",
+                "StoreFullError",
                 "StoreRefusedError",
                 "StoreUnavailableError",
             ),
@@ -48,6 +50,7 @@ __all__ = [
     "LeaseLostError",
     "LoopThread",
     "MemoryStore",
+    "StoreFullError",
     "StoreRefusedError",
     "StoreUnavailableError",
     "Watch",

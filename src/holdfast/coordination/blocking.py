@@ -12,7 +12,7 @@ from holdfast.coordination.errors import StoreUnavailableError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
     from typing import Any, Self
 
     from holdfast.coordination.model import Changes, Entry, Lease, Outcome, Snapshot, Transaction
@@ -31,9 +31,15 @@ instruction of Python and the system call: its handler runs at the end of the st
 class Pending(Generic[T]):
     """A coroutine that runs in a loop's thread, as others see it. `LoopThread.start` makes them."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        coroutine: Coroutine[Any, Any, T],
+        at_end: Callable[[Pending[Any]], None],
+    ) -> None:
         self._loop = loop
         self._coroutine = coroutine
+        self._at_end = at_end
         self._task: asyncio.Task[T] | None = None
         self._has_ended = False
         # A bare lock, which the loop opens at the end: an exception out of a signal handler leaves nothing half done.
@@ -54,10 +60,10 @@ class Pending(Generic[T]):
         while not self._has_ended and not self._end.acquire(timeout=_stretch_s(deadline)):
             if deadline is not None and time.monotonic() >= deadline and not self._has_ended:
                 raise TimeoutError(f"nothing after {timeout_s:g} s")
-        assert self._task is not None
-        if self._task.cancelled():
+        task = self._task
+        if task is None or not task.done() or task.cancelled():
             raise StoreUnavailableError("the store was closed", is_gone=True)
-        return self._task.result()
+        return task.result()
 
     def cancel(self) -> None:
         """End it, and do not wait for that."""
@@ -75,17 +81,39 @@ class Pending(Generic[T]):
     def _ended(self, task: asyncio.Task[T]) -> None:
         if not task.cancelled():
             task.exception()  # seen, also if nobody waits for it any more
-        self._has_ended = True
-        self._end.release()
+        self._release()
+
+    def abandon(self) -> None:
+        """The loop has ended. All waiters get StoreUnavailableError."""
+        if self._task is None:
+            self._coroutine.close()  # it never began, and would complain about that
+        self._release()
+
+    def _release(self) -> None:
+        if not self._has_ended:
+            self._has_ended = True
+            self._at_end(self)
+            self._end.release()
 
 
 class LoopThread:
-    """An event loop in a daemon thread, until it is closed. Any other thread may use it."""
+    """An event loop in a daemon thread, until it is closed. Any other thread may use it.
 
-    def __init__(self, name: str = "holdfast-store") -> None:
+    A loop that ends in any other way is a bug. All waiters get StoreUnavailableError. `on_death` gets the
+    exception, and what it returns is the last thing that runs in the loop: to tell, and to close what is open.
+    """
+
+    def __init__(
+        self,
+        name: str = "holdfast-store",
+        on_death: Callable[[BaseException], Coroutine[Any, Any, None]] | None = None,
+    ) -> None:
         self._loop = asyncio.new_event_loop()
+        # Held for the few steps that must not meet the loop's end. No signal handler runs code that takes it.
         self._lock = threading.Lock()
         self._closed = False
+        self._on_death = on_death
+        self._pending: set[Pending[Any]] = set()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -100,13 +128,25 @@ class LoopThread:
         Raises:
             StoreUnavailableError: the loop is closed.
         """
-        pending = Pending(self._loop, coroutine)
+        pending = Pending(self._loop, coroutine, self._pending.discard)
         with self._lock:
             if not self._closed:
+                self._pending.add(pending)
                 self._loop.call_soon_threadsafe(pending._begin)  # noqa: SLF001 - the two are one mechanism
                 return pending
         coroutine.close()
         raise StoreUnavailableError("the store was closed", is_gone=True)
+
+    def tell(self, callback: Callable[..., None], *args: Any) -> bool:
+        """Have a function called in the loop, without waiting for it. False if the loop is closed.
+
+        It must see to its own exceptions: nobody waits for them.
+        """
+        with self._lock:
+            if self._closed:
+                return False
+            self._loop.call_soon_threadsafe(callback, *args)
+            return True
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """Run a coroutine; returns and raises what it does.
@@ -123,14 +163,18 @@ class LoopThread:
             if not pending.has_ended:
                 pending.cancel()
 
-    def close(self) -> None:
-        """Cancel what still runs, and end the thread. Those who wait for it get StoreUnavailableError."""
+    def close(self) -> bool:
+        """Cancel what still runs, and end the thread. Those who wait for it get StoreUnavailableError.
+
+        Returns whether the thread has ended: False if something in it does not let go of it.
+        """
         with self._lock:
             if not self._closed:
                 self._closed = True
                 self._loop.call_soon_threadsafe(self._loop.stop)
         if threading.current_thread() is not self._thread:
             self._thread.join(2 * CLOSE_TIMEOUT_S)
+        return not self._thread.is_alive()
 
     def __enter__(self) -> Self:
         return self
@@ -141,16 +185,30 @@ class LoopThread:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_forever()
-            tasks = asyncio.all_tasks(self._loop)
-            for task in tasks:
-                task.cancel()
-            if tasks:
-                self._loop.run_until_complete(asyncio.wait(tasks, timeout=CLOSE_TIMEOUT_S))
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            try:
+                self._loop.run_forever()
+            except BaseException as error:  # noqa: BLE001 - SystemExit out of a callback, say; the thread ends by it
+                self._die(error)
+            self._end_tasks()
         finally:
             asyncio.set_event_loop(None)
             self._loop.close()
+            for pending in list(self._pending):  # those that did not begin, or do not let themselves be cancelled
+                pending.abandon()
+
+    def _die(self, error: BaseException) -> None:
+        with self._lock:
+            self._closed = True
+        if self._on_death is not None:
+            self._loop.run_until_complete(asyncio.wait_for(self._on_death(error), CLOSE_TIMEOUT_S))
+
+    def _end_tasks(self) -> None:
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            self._loop.run_until_complete(asyncio.wait(tasks, timeout=CLOSE_TIMEOUT_S))
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
 
 
 class BlockingStore:

@@ -46,6 +46,9 @@ ANSWER_TIMEOUT_S = 3.0
 class EmbeddedStore(CoordinationStore):
     """A client of an `EmbeddedServer`. It connects when it is first used, and again after a loss.
 
+    It uses one store: the one that it reaches first. If another one is served there later, it raises
+    `StoreReplacedError`, whatever it is asked for.
+
     Args:
         host: where the server is.
         port: where the server is.
@@ -79,6 +82,7 @@ class EmbeddedStore(CoordinationStore):
         self._connection: ClientConnection | None = None
         self._connecting: asyncio.Task[ClientConnection] | None = None
         self._is_closed = False
+        self._known_store = b""
 
     async def get(self, key: str) -> Entry | None:
         return (await self._ask(Get(key), Found)).entry
@@ -161,7 +165,7 @@ class EmbeddedStore(CoordinationStore):
             family = socket.AF_INET6 if ":" in self._source else socket.AF_INET
         found = await resolve(self._host, self._port, family)
         reached = await reach(found, self._source, self._connect_timeout_s)
-        connection = ClientConnection(self._place, self._token, self._answer_timeout_s)
+        connection = ClientConnection(self._place, self._token, self._answer_timeout_s, self._known_store)
         try:
             await asyncio.get_running_loop().create_connection(
                 lambda: connection, sock=reached, ssl=self._tls, server_hostname=self._host if self._tls else None
@@ -173,6 +177,7 @@ class EmbeddedStore(CoordinationStore):
                 await connection.ended
             reached.close()
             raise
+        self._known_store = connection.store
         return connection
 
     def _tls_failure(self, error: ssl.SSLError) -> Exception:

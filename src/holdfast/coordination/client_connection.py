@@ -8,6 +8,7 @@ from holdfast.coordination.errors import (
     CompactedError,
     LeaseLostError,
     StoreRefusedError,
+    StoreReplacedError,
     StoreUnavailableError,
 )
 from holdfast.coordination.handshake import VERSION, Greeting, Proof, is_proved, make_nonce, prove
@@ -21,7 +22,6 @@ from holdfast.coordination.wire import (
     Changed,
     Failed,
     Frames,
-    Goodbye,
     ProtocolError,
     Reason,
     Unwatch,
@@ -52,15 +52,17 @@ _ERRORS: dict[Reason, type[Exception]] = {
 
 
 class ClientConnection(asyncio.Protocol):
-    """`proven` is done when both sides have proved themselves, `ended` when the transport is closed.
+    """`proven` is done when both sides have proved themselves, `ended` when the transport is closed. `store` is the
+    identity of the store that is served here, once it is proven.
 
     Args:
         place: the server's address, for messages.
         token: what the server must know, too.
         answer_timeout_s: a request that has no answer for so long ends the connection. A cut cable says nothing.
+        known_store: the store that this client has used before. Another one is of no use to it.
     """
 
-    def __init__(self, place: str, token: bytes, answer_timeout_s: float) -> None:
+    def __init__(self, place: str, token: bytes, answer_timeout_s: float, known_store: bytes = b"") -> None:
         loop = asyncio.get_running_loop()
         self.proven: asyncio.Future[None] = loop.create_future()
         self.ended: asyncio.Future[None] = loop.create_future()
@@ -71,7 +73,8 @@ class ClientConnection(asyncio.Protocol):
         self._answer_timeout_s = answer_timeout_s
         self._frames = Frames(UNPROVEN_FRAME_MAX_BYTES)
         self._take: Callable[[int, bytes | bytearray], None] = self._take_greeting
-        self._nonces = (b"", b"")
+        self.store = known_store
+        self._challenge = (b"", b"", b"")
         self._transport: asyncio.Transport | None = None
         self._has_tls = False
         self._waiting: dict[int, tuple[float, asyncio.Future[Answer]]] = {}
@@ -116,7 +119,7 @@ class ClientConnection(asyncio.Protocol):
             self._write(channel, Unwatch())
 
     def close(self) -> None:
-        """End the connection and its watches. The server is told that we live, so that our leases keep their time."""
+        """End the connection and its watches. Leases keep their time."""
         for watch in list(self._watches.values()):
             watch.close()
         self._end(lambda: StoreUnavailableError("the store was closed"))
@@ -162,17 +165,23 @@ class ClientConnection(asyncio.Protocol):
             self._answer_greeting(greeting)
 
     def _answer_greeting(self, greeting: Greeting) -> None:
-        self._nonces = nonces = (greeting.nonce, make_nonce())
+        if not greeting.is_complete():
+            raise ProtocolError("a greeting without the identity of the store")
+        self._challenge = (greeting.nonce, make_nonce(), greeting.store)
         self._take = self._take_proved
-        self._write(THE_CONNECTION, Proof(VERSION, nonces[1], prove(self._token, "client", *nonces)))
+        proof = Proof(VERSION, self._challenge[1], prove(self._token, "client", *self._challenge))
+        self._write(THE_CONNECTION, proof)
 
     def _take_proved(self, _channel: int, body: bytes | bytearray) -> None:
         proved = decode_proved(body)
         if isinstance(proved, Failed):
             self._take_parting(proved)
-        elif not is_proved(proved.mac, self._token, "server", *self._nonces):
+        elif not is_proved(proved.mac, self._token, "server", *self._challenge):
             self._refuse(self._wrong_token())
+        elif self.store and self.store != self._challenge[2]:
+            self._end(self._replaced)  # not before the proof: nobody without the token can tell us this
         else:
+            self.store = self._challenge[2]
             self._take = self._take_answer
             self._frames.limit_bytes = ANSWER_MAX_BYTES
             if not self.proven.done():
@@ -202,6 +211,11 @@ class ClientConnection(asyncio.Protocol):
             self._refuse(f"the store at {self._place} refuses this node: {text}")
         else:
             self._break(f"the store at {self._place} ended the connection: {text}")
+
+    def _replaced(self) -> Exception:
+        return StoreReplacedError(
+            f"another store is served at {self._place} now: the agent that served the old one has ended"
+        )
 
     def _wrong_token(self) -> str:
         return (
@@ -271,8 +285,6 @@ class ClientConnection(asyncio.Protocol):
         self._waiting.clear()
         self._watches.clear()
         if self._transport is not None and not self._transport.is_closing():
-            if self._take == self._take_answer:
-                self._write(THE_CONNECTION, Goodbye())
             self._transport.abort()
 
 

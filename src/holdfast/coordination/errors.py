@@ -12,7 +12,7 @@ class CoordinationError(InfrastructureError):
 class StoreUnavailableError(CoordinationError):
     """The store does not answer. A transaction that was under way may or may not have been carried out.
 
-    `is_gone` if the place where it was refuses connections: nobody serves there any more.
+    `is_gone` if the store is no more: the place where it was refuses connections, or serves another one.
     """
 
     def __init__(self, message: str, *, is_gone: bool = False) -> None:
@@ -20,8 +20,19 @@ class StoreUnavailableError(CoordinationError):
         self.is_gone = is_gone
 
 
+class StoreReplacedError(StoreUnavailableError):
+    """Another store answers where ours was. Nothing that we know (leases, revisions, keys) is in there."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, is_gone=True)
+
+
 class StoreRefusedError(CoordinationError):
     """The store is there and lets us do nothing: a wrong token, certificate or password. To try again is no use."""
+
+
+class StoreFullError(StoreRefusedError):
+    """The store is there, reads and deletes, and takes no writes: it has no space left."""
 
 
 class LeaseLostError(CoordinationError):

@@ -8,8 +8,9 @@ from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
 
-from holdfast.coordination.errors import CompactedError, LeaseLostError, StoreUnavailableError
-from holdfast.coordination.etcd_connection import EtcdConnection, OldTokenError, TlsFiles
+from holdfast.coordination.errors import CompactedError, LeaseLostError, StoreRefusedError, StoreUnavailableError
+from holdfast.coordination.etcd_connection import EtcdConnection, TlsFiles
+from holdfast.coordination.etcd_errors import OldTokenError, OtherClusterError
 from holdfast.coordination.keyspace import TTL_MAX_S, TTL_MIN_S
 from holdfast.coordination.model import (
     Change,
@@ -42,9 +43,10 @@ BACKLOG_MAX = 10_000
 
 
 class EtcdStore(CoordinationStore):
-    """A client of an etcd cluster, version 3.4 or newer. It talks to one member, and to another when that fails.
+    """A client of an etcd cluster, version 3.4 or newer. It talks to one member, and to others when that one is slow.
 
-    A request that fails raises StoreUnavailableError and is not sent again: the next one goes to another member.
+    A transaction without an answer raises StoreUnavailableError and is not sent again. `answer_timeout_s` is how long
+    any request may take; all other timeouts are shares of it. A caller with a lease makes it a fraction of the lease.
 
     Raises:
         InputError: the package aetcd is not installed, or what is given does not fit together.
@@ -60,27 +62,27 @@ class EtcdStore(CoordinationStore):
         cert: str | None = None,
         cert_key: str | None = None,
         prefix: str = DEFAULT_PREFIX,
-        connect_timeout_s: float = 5.0,
         answer_timeout_s: float = 3.0,
     ) -> None:
         self._connection = EtcdConnection(
             endpoints,
             None if user is None else (user, password or ""),
             TlsFiles(ca_cert, cert, cert_key),
-            connect_timeout_s,
             answer_timeout_s,
         )
         self._rpc = self._connection.rpc
         self._space = _Space(prefix)
+        self._revision = 0
+        self._refusal = ""
         self._watches: set[_EtcdWatch] = set()
 
     async def get(self, key: str) -> Entry | None:
-        answer = await self._ask("kv", "Range", self._rpc.RangeRequest(key=self._space.key(key)))
+        answer = await self._ask_quorum("Range", self._rpc.RangeRequest(key=self._space.key(key)), may_repeat=True)
         return self._space.entry(answer.kvs[0]) if answer.kvs else None
 
     async def get_prefix(self, prefix: str) -> Snapshot:
         first, end = self._space.range(prefix)
-        answer = await self._ask("kv", "Range", self._rpc.RangeRequest(key=first, range_end=end))
+        answer = await self._ask_quorum("Range", self._rpc.RangeRequest(key=first, range_end=end), may_repeat=True)
         return Snapshot(answer.header.revision, tuple(map(self._space.entry, answer.kvs)))
 
     async def transact(self, transaction: Transaction) -> Outcome:
@@ -94,7 +96,7 @@ class EtcdStore(CoordinationStore):
             # Without any operation a member would answer from what it has, which may be old.
             read = self._rpc.RangeRequest(key=self._space.key(""), count_only=True)
             request.success.append(self._rpc.RequestOp(request_range=read))
-        answer = await self._ask("kv", "Txn", request)
+        answer = await self._ask_quorum("Txn", request)
         return Outcome(answer.succeeded, answer.header.revision)
 
     async def grant(self, ttl_s: float) -> Lease:
@@ -108,19 +110,26 @@ class EtcdStore(CoordinationStore):
         request = self._rpc.LeaseKeepAliveRequest(ID=lease_id)
 
         async def exchange(member: Any) -> Any:
-            timeout_s = self._connection.answer_timeout_s
-            async for answer in member.lease.LeaseKeepAlive([request], timeout=timeout_s, metadata=member.metadata):
+            timeout_s, metadata = self._connection.answer_timeout_s, self._connection.metadata
+            async for answer in member.lease.LeaseKeepAlive([request], timeout=timeout_s, metadata=metadata):
+                # A leader that was stopped goes on for a moment as if it still led. It does not know of newer leases.
+                if answer.header.raft_term < self._connection.term:
+                    raise StoreUnavailableError(f"etcd at {member.name} answers from before the last election")
                 return answer
             raise StoreUnavailableError(f"etcd at {member.name} does not answer about a lease")
 
-        answer = await self._connection.request(exchange)
+        if self._refusal:
+            raise StoreRefusedError(self._refusal)
+        answer = await self._connection.request(exchange, may_repeat=True)
         if answer.TTL <= 0:
+            await self.get("lease")  # whatever is there: it says so if etcd has lost more than this lease
             raise LeaseLostError(f"lease {lease_id} is no more")
         return float(answer.TTL)
 
     async def revoke(self, lease_id: int) -> None:
         with suppress(LeaseLostError):
-            await self._ask("lease", "LeaseRevoke", self._rpc.LeaseRevokeRequest(ID=lease_id))
+            request = self._rpc.LeaseRevokeRequest(ID=lease_id)
+            await self._ask("lease", "LeaseRevoke", request, may_repeat=True)
 
     def watch(self, prefix: str, from_revision: int) -> Watch:
         watch = _EtcdWatch(self._connection, self._space, prefix, from_revision)
@@ -139,13 +148,34 @@ class EtcdStore(CoordinationStore):
     def local_address(self) -> str | None:
         return self._connection.local_address()
 
-    async def _ask(self, service: str, method: str, request: Any) -> Any:
-        timeout_s = self._connection.answer_timeout_s
-        return await self._connection.request(
+    async def _ask(self, service: str, method: str, request: Any, *, may_repeat: bool = False) -> Any:
+        connection = self._connection
+        if self._refusal:
+            raise StoreRefusedError(self._refusal)
+        return await connection.request(
             lambda member: getattr(getattr(member, service), method)(
-                request, timeout=timeout_s, metadata=member.metadata
-            )
+                request, timeout=connection.answer_timeout_s, metadata=connection.metadata
+            ),
+            may_repeat=may_repeat,
         )
+
+    async def _ask_quorum(self, method: str, request: Any, *, may_repeat: bool = False) -> Any:
+        """The answer to a read or a transaction: more than half of the members stand behind it.
+
+        Raises:
+            StoreRefusedError: it is from before what we have seen, so etcd has lost data.
+        """
+        seen = self._revision
+        answer = await self._ask("kv", method, request, may_repeat=may_repeat)
+        revision = answer.header.revision
+        if revision < seen:
+            self._refusal = (
+                f"etcd has lost data: it is at revision {revision} and was at {seen}; it was wiped or restored from a "
+                "backup; start the job again with another --rdzv-id"
+            )
+            raise StoreRefusedError(self._refusal)
+        self._revision = max(self._revision, revision)
+        return answer
 
     def _as_compare(self, compare: Compare) -> Any:
         message = self._rpc.Compare(key=self._space.key(compare.key), result=self._rpc.Compare.EQUAL)
@@ -225,36 +255,37 @@ class _EtcdWatch(QueuedWatch):
             member = await self._connection.member()
             with self._connection.errors_of(member):
                 await self._read_from(member)
-        except OldTokenError as error:
-            self.fail(StoreUnavailableError(str(error)))  # to read anew brings a new token
+        except (OldTokenError, OtherClusterError) as error:
+            self.fail(StoreUnavailableError(str(error)))  # to read anew brings a new token, or another member
         except Exception as error:  # noqa: BLE001 - whoever iterates gets it
             self.fail(error)
 
     async def _read_from(self, member: Any) -> None:
-        call = member.watch.Watch(metadata=member.metadata)
+        call = member.watch.Watch(metadata=self._connection.metadata)
         try:
-            async with asyncio.timeout(self._connection.answer_timeout_s):
-                await call.write(self._request)
-                answer = await call.read()
+            with self._connection.supervised(member):
+                async with asyncio.timeout(self._connection.answer_timeout_s):
+                    await call.write(self._request)
+                    answer = await call.read()
             while self._is_wanted:
-                self._take(answer, member.name)
+                self._take(answer, member)
                 if self._is_wanted:
                     answer = await call.read()
         except TimeoutError:
-            self._connection.let_go_of(member)
             self.fail(StoreUnavailableError(f"etcd at {member.name} does not answer"))
         finally:
             call.cancel()
 
-    def _take(self, answer: Any, name: str) -> None:
+    def _take(self, answer: Any, member: Any) -> None:
         if not hasattr(answer, "events"):  # the end of the stream
-            self.fail(StoreUnavailableError(f"etcd at {name} ended a watch"))
-        elif answer.compact_revision:
+            self.fail(StoreUnavailableError(f"etcd at {member.name} ended a watch"))
+            return
+        self._connection.recognise(answer.header, member)
+        if answer.compact_revision:
             self.fail(CompactedError(f"changes before revision {answer.compact_revision} are forgotten"))
         elif answer.canceled:
-            self.fail(
-                StoreUnavailableError(f"etcd at {name} ended a watch: {answer.cancel_reason or 'without a reason'}")
-            )
+            reason = answer.cancel_reason or "without a reason"
+            self.fail(StoreUnavailableError(f"etcd at {member.name} ended a watch: {reason}"))
         else:
             for changes in self._space.changes(answer.events, self._connection.rpc.Event):
                 self.deliver(changes)

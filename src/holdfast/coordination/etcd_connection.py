@@ -1,4 +1,8 @@
-"""Connections to the members of an etcd cluster: one at a time, and another when it fails.
+"""Connections to the members of an etcd cluster.
+
+One member is in use: all transactions and watches go there. A request that may be made twice is also sent to other
+members while its answer is overdue. That matters when etcd loses its leader: a healthy follower passes requests on to
+the old leader for up to a second, and gives no answer to them.
 
 Every request says that it needs a member which has a leader: one that is cut off from the others refuses it at once.
 """
@@ -10,24 +14,36 @@ import os
 import socket
 from contextlib import contextmanager, suppress
 
-from holdfast.coordination.errors import (
-    CompactedError,
-    CoordinationError,
-    LeaseLostError,
-    StoreRefusedError,
-    StoreUnavailableError,
+from holdfast.coordination.errors import CoordinationError, StoreRefusedError, StoreUnavailableError
+from holdfast.coordination.etcd_errors import (
+    FROM_ETCD,
+    InsecureError,
+    NoLeaderError,
+    NoPasswordsError,
+    NotDoneError,
+    NotPermittedError,
+    OldTokenError,
+    OtherClusterError,
+    as_ours,
+    most_telling,
 )
 from holdfast.errors.tree import InputError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
     from typing import Any, TypeAlias
 
     Endpoint: TypeAlias = tuple[str, int]
 
-NO_LEADER_PAUSE_S = 0.1
-"""How long to leave the members alone when none of them has a leader."""
+OVERDUE_SHARE = 1 / 12
+"""The share of a request's time after which its answer is overdue, and another member is asked, too."""
+
+SILENCE_SHARE = 1 / 4
+"""The share in which a member whose answer is overdue has to give a sign of life."""
+
+PAUSE_SHARE = 1 / 16
+"""The share for which members are left alone that can do nothing: they elect a leader, say."""
 
 PING_INTERVAL_S = 7.0
 """How often a silent connection with a watch is tried. etcd as it is installed takes offence at less than 5 s."""
@@ -37,9 +53,6 @@ RECONNECT_MAX_S = 1.0
 
 NEEDS_LEADER = ("hasleader", "true")
 """What goes with a request that a member without a leader must not answer."""
-
-_TOO_LARGE = ("etcdserver: request is too large", "etcdserver: too many operations", "message larger than max")
-_TLS_FAILED = ("handshake failed", "handshaker", "certificate", "ssl_error", "tls:")
 
 
 class TlsFiles:
@@ -60,51 +73,71 @@ class TlsFiles:
 
 
 class Member:
-    """One member of the cluster, as long as the connection to it is used."""
+    """One member of the cluster, as long as the connection to it is open."""
 
     def __init__(self, endpoint: Endpoint, channel: Any, rpc: Any) -> None:
         self.endpoint = endpoint
         self.name = name_of(endpoint)
         self.channel = channel
-        self.token: str | None = None
+        self.can_serve = True
+        """Whether it had a leader when it was last heard."""
+
+        self.has_answered = False
+        """Whether it ever did. Until then its silence may be that of a connection that takes long to make."""
+
+        self.is_checked = False
+        """Whether a sign of life is waited for."""
+
         self.kv = rpc.KVStub(channel)
         self.lease = rpc.LeaseStub(channel)
         self.watch = rpc.WatchStub(channel)
         self.auth = rpc.AuthStub(channel)
         self.maintenance = rpc.MaintenanceStub(channel)
 
-    @property
-    def metadata(self) -> tuple[tuple[str, str], ...]:
-        return (NEEDS_LEADER,) if self.token is None else (NEEDS_LEADER, ("token", self.token))
-
 
 class EtcdConnection:
-    """The member that is in use, if any. A request that fails lets go of it, and the next one goes elsewhere."""
+    """The connections to a cluster. Every timeout is a share of `answer_timeout_s`, which follows from the lease."""
 
     def __init__(
         self,
         endpoints: Sequence[Endpoint],
         credentials: tuple[str, str] | None,
         tls_files: TlsFiles,
-        connect_timeout_s: float,
         answer_timeout_s: float,
     ) -> None:
         if not endpoints:
             raise InputError("etcd: no endpoint; at least one host and port is needed")
         self.rpc = load_rpc()
         self.answer_timeout_s = answer_timeout_s
-        self._endpoints = list(endpoints)
+        self.term = 0
+        """The highest term of etcd's elections that any member has answered from."""
+
+        self._overdue_s = answer_timeout_s * OVERDUE_SHARE
+        self._silence_s = answer_timeout_s * SILENCE_SHARE
+        self._pause_s = answer_timeout_s * PAUSE_SHARE
+        self._endpoints = list(dict.fromkeys(endpoints))
         self._credentials = credentials
         self._tls_files = tls_files
-        self._connect_timeout_s = connect_timeout_s
-        self._next = 0
+        self._cluster_id: int | None = None
+        self._first = 0
+        self._members: dict[Endpoint, Member] = {}
         self._member: Member | None = None
+        self._token: str | None = None
+        self._has_authenticated = False
         self._connecting = asyncio.Lock()
-        self._closings: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
-    async def request(self, call: Callable[[Member], Awaitable[Any]]) -> Any:
-        """Ask a member; `call` makes the request. It is asked again elsewhere only if nothing was done for certain.
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What goes with every request. A token holds for all members."""
+        return (NEEDS_LEADER,) if self._token is None else (NEEDS_LEADER, ("token", self._token))
+
+    async def request(self, call: Callable[[Member], Awaitable[Any]], *, may_repeat: bool = False) -> Any:
+        """The answer to a request, which `call` makes of a member.
+
+        With `may_repeat` it does no harm to make it several times: others are asked, too, when one is slow.
+        Otherwise it is made again only if nothing was done for certain.
 
         Raises:
             CoordinationError: what the answer was, or that there was none.
@@ -112,80 +145,214 @@ class EtcdConnection:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.answer_timeout_s
+        if may_repeat:
+            member, answer = await self._race(lambda member: self._ask(member, call), deadline)
+            self._heard(member)
+            return answer
         while True:
             try:
-                member = await self.member()
-                with self.errors_of(member):
-                    return await call(member)
-            except NoLeaderError:
-                if loop.time() + NO_LEADER_PAUSE_S > deadline:
+                return await self._ask_in_use(call, deadline)
+            except NotDoneError:
+                if loop.time() + self._pause_s > deadline:
                     raise
-                await asyncio.sleep(NO_LEADER_PAUSE_S)
-            except OldTokenError:
-                if loop.time() > deadline or self._credentials is None:
-                    raise
-                if self._member is not None:
-                    await self._authenticate(self._member)
+                await asyncio.sleep(self._pause_s)
+
+    async def _ask_in_use(self, call: Callable[[Member], Awaitable[Any]], deadline: float) -> Any:
+        member = await self._usable(deadline)
+        try:
+            return await self._ask(member, call)
+        except OtherClusterError as error:
+            # It was replaced while nothing was under way. The others may be what they were.
+            raise StoreUnavailableError(str(error)) from None
 
     async def member(self) -> Member:
-        """The member in use, or the first that can be reached.
+        """The member in use, or the first that can be used.
 
         Raises:
             StoreUnavailableError: none can.
             StoreRefusedError: none can, and one that could lets us do nothing.
         """
-        async with self._connecting:
-            errors: list[CoordinationError] = []
-            while self._member is None:
-                self._check_open()
-                if len(errors) == len(self._endpoints):
-                    raise min(errors, key=_how_little_it_says)
-                endpoint = self._endpoints[self._next]
-                try:
-                    self._member = await self._connect(endpoint)
-                except CoordinationError as error:
-                    errors.append(error)
-                    self._next = (self._next + 1) % len(self._endpoints)
+        return await self._usable(asyncio.get_running_loop().time() + self.answer_timeout_s)
+
+    async def _usable(self, deadline: float) -> Member:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._connecting.acquire()
+        except TimeoutError:
+            raise self._no_answer() from None
+        try:
+            self._check_open()
+            while self._member is None or not self._member.can_serve:
+                member, _ = await self._race(self._greet, deadline)
+                self._use(member)
             return self._member
+        finally:
+            self._connecting.release()
+
+    async def _race(self, ask: Callable[[Member], Coroutine[Any, Any, Any]], deadline: float) -> tuple[Member, Any]:
+        """The first answer, and who gave it. The member in use is asked first.
+
+        The next one is asked once an answer is overdue or an error has come, and so on, round and round. Whoever was
+        asked before may still answer. When all have failed, and none of them for lack of a leader, that is the answer.
+        """
+        loop = asyncio.get_running_loop()
+        race = _Race()
+        try:
+            while True:
+                for endpoint in self._endpoints[self._first :] + self._endpoints[: self._first]:
+                    self._check_open()
+                    race.start(endpoint, self._attempt(endpoint, ask))
+                    if await race.has_answer(min(loop.time() + self._overdue_s, deadline)):
+                        return race.answer
+                if race.is_lost(len(self._endpoints)):
+                    raise most_telling(race.errors.values())
+                if await race.has_answer(min(loop.time() + self._pause_s, deadline), in_spite_of_errors=True):
+                    return race.answer
+                if loop.time() >= deadline:
+                    raise most_telling(race.errors.values()) if race.errors else self._no_answer()
+        finally:
+            race.close()
+
+    async def _attempt(self, endpoint: Endpoint, ask: Callable[[Member], Awaitable[Any]]) -> tuple[Member, Any]:
+        member = self._members.get(endpoint)
+        if member is None:
+            member = self._members[endpoint] = Member(endpoint, self._open_channel(endpoint), self.rpc)
+        return member, await ask(member)
+
+    def _heard(self, member: Member) -> None:
+        """A member has answered. If the one in use could not, see whether it has found a leader by now, too."""
+        if self._member is None:
+            self._use(member)
+        elif self._member is not member and not self._member.can_serve:
+            self._check_on(self._member, others_can_serve=True)
+
+    def _use(self, member: Member) -> None:
+        """Use this member from now on, unless its connection was closed in the meantime."""
+        if self._members.get(member.endpoint) is not member:
+            return
+        member.can_serve = True
+        if self._member is not None and self._member is not member:
+            self.let_go_of(self._member)
+        self._member = member
+        self._first = self._endpoints.index(member.endpoint)
+
+    async def _ask(self, member: Member, call: Callable[[Member], Awaitable[Any]]) -> Any:
+        if self._credentials is not None and not self._has_authenticated:
+            await self._authenticate(member)
+        try:
+            return await self._ask_once(member, call)
+        except OldTokenError:
+            if self._credentials is None:
+                raise
+            await self._authenticate(member)
+            return await self._ask_once(member, call)
+
+    async def _ask_once(self, member: Member, call: Callable[[Member], Awaitable[Any]]) -> Any:
+        with self.errors_of(member), self.supervised(member):
+            answer = await call(member)
+        self.recognise(answer.header, member)
+        return answer
+
+    def recognise(self, header: Any, member: Member) -> None:
+        """A member has answered; see that it is one of the cluster that this connection began with.
+
+        Raises:
+            OtherClusterError: it is not.
+        """
+        if self._cluster_id is None:
+            self._cluster_id = header.cluster_id
+        elif header.cluster_id != self._cluster_id:
+            self.let_go_of(member)
+            raise OtherClusterError(
+                f"etcd at {member.name} belongs to the cluster {header.cluster_id:x}, and this job began in "
+                f"{self._cluster_id:x}: etcd was replaced or restored, or the endpoints name two clusters; name the "
+                "members of one, and start the job again with another --rdzv-id"
+            )
+        member.has_answered = member.can_serve = True
+        self.term = max(self.term, header.raft_term)
 
     @contextmanager
     def errors_of(self, member: Member) -> Iterator[None]:
-        """Raises ours for gRPC's errors. A member that does not answer is let go of."""
+        """Raises our errors for gRPC's. Lets go of a member whose connection broke; one that is only slow is kept."""
         try:
             yield
         except self.rpc.AioRpcError as error:
-            ours = _as_ours(error.code().name, error.details() or "no details", member.name)
+            code, details = error.code().name, error.details() or "no details"
+            ours = as_ours(code, details, member.name)
+            is_heard = details.startswith(FROM_ETCD) or code == "DEADLINE_EXCEEDED"
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
             # Not we are cancelled but the request: another one failed, and the connection was closed.
-            ours = StoreUnavailableError(f"etcd at {member.name} was given up")
+            ours, is_heard = StoreUnavailableError(f"etcd at {member.name} was given up"), False
         else:
             return
-        if isinstance(ours, StoreUnavailableError):
+        if isinstance(ours, InsecureError) and self._cluster_id is not None:
+            ours = StoreUnavailableError(str(ours))  # there was one before: the network or etcd is to blame, not we
+        if isinstance(ours, NoLeaderError):
+            member.can_serve = False
+        if isinstance(ours, StoreUnavailableError) and not is_heard:
             self.let_go_of(member)
         raise ours
 
+    @contextmanager
+    def supervised(self, member: Member) -> Iterator[None]:
+        """While this lasts longer than an answer should take: see whether the member lives, and if not let go of it.
+
+        A follower whose leader is lost lives, and is kept. A member that was stopped or cut off is not.
+        """
+        timer = asyncio.get_running_loop().call_later(self._overdue_s, self._check_on, member)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _check_on(self, member: Member, *, others_can_serve: bool = False) -> None:
+        if member.has_answered and not member.is_checked and not self._is_closed:
+            member.is_checked = True
+            self._do(self._wait_for_sign_of_life(member, others_can_serve=others_can_serve))
+
+    async def _wait_for_sign_of_life(self, member: Member, *, others_can_serve: bool) -> None:
+        try:
+            async with asyncio.timeout(self._silence_s):
+                with self.errors_of(member):
+                    await member.maintenance.Status(self.rpc.StatusRequest(), metadata=self.metadata)
+            member.can_serve = True
+        except TimeoutError:
+            self.let_go_of(member)
+        except NoLeaderError:
+            if others_can_serve:
+                self.let_go_of(member)
+        except (CoordinationError, ValueError):
+            pass  # an answer all the same, or the connection broke and was let go of
+        finally:
+            member.is_checked = False
+
     def let_go_of(self, member: Member) -> None:
-        """Use another member from now on. What is under way with this one fails."""
+        """Close the connection to a member. What is under way with it fails, its watches included."""
         if self._member is member:
             self._member = None
-            self._next = (self._next + 1) % len(self._endpoints)
-            closing = asyncio.get_running_loop().create_task(member.channel.close())
-            self._closings.add(closing)
-            closing.add_done_callback(self._closings.discard)
+            self._first = (self._endpoints.index(member.endpoint) + 1) % len(self._endpoints)
+        if self._members.get(member.endpoint) is member:
+            del self._members[member.endpoint]
+            self._do(member.channel.close())
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     async def close(self) -> None:
         self._is_closed = True
-        if self._member is not None:
-            self.let_go_of(self._member)
-        if self._closings:
-            await asyncio.wait(self._closings)
+        for member in list(self._members.values()):
+            self.let_go_of(member)
+        while self._background:
+            await asyncio.wait(self._background)
 
     def local_address(self) -> str | None:
         """The address of this machine that the member in use, or the next one, is reached from."""
-        host, port = self._endpoints[self._next] if self._member is None else self._member.endpoint
+        host, port = self._endpoints[self._first] if self._member is None else self._member.endpoint
         try:
             for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM):
                 with socket.socket(family, kind, protocol) as probe:
@@ -199,25 +366,29 @@ class EtcdConnection:
         if self._is_closed:
             raise StoreUnavailableError("the store was closed")
 
-    async def _connect(self, endpoint: Endpoint) -> Member:
-        member = Member(endpoint, self._open_channel(endpoint), self.rpc)
-        try:
-            await self._authenticate(member)
-            # Whoever has no leader is of no use, and what is wrong with a connection is said by a request only.
-            with suppress(NotPermittedError), self.errors_of(member):
-                await member.maintenance.Status(
-                    self.rpc.StatusRequest(), timeout=self._connect_timeout_s, metadata=member.metadata
-                )
-            self._check_open()
-        except BaseException:
-            await member.channel.close()
-            raise
-        return member
+    def _no_answer(self) -> StoreUnavailableError:
+        names = ", ".join(map(name_of, self._endpoints))
+        return StoreUnavailableError(f"etcd at {names} does not answer within {self.answer_timeout_s:.1f} s")
+
+    async def _greet(self, member: Member) -> None:
+        """See that a member can be used: that it has a leader, and is of the right cluster."""
+
+        async def ask(member: Member) -> Any:
+            return await member.maintenance.Status(
+                self.rpc.StatusRequest(), timeout=self.answer_timeout_s, metadata=self.metadata
+            )
+
+        with suppress(NotPermittedError):
+            answer = await self._ask(member, ask)
+            if answer.isLearner:
+                member.can_serve = False
+                raise NoLeaderError(f"etcd at {member.name} is a learner, which cannot serve jobs yet")
 
     def _open_channel(self, endpoint: Endpoint) -> Any:
         options = {
             "grpc.enable_http_proxy": 0,
             "grpc.use_local_subchannel_pool": 1,  # a new connection does not wait for what an old one waits for
+            "grpc.min_reconnect_backoff_ms": int(1000 * self.answer_timeout_s),  # how long connecting may take
             "grpc.initial_reconnect_backoff_ms": int(100 * RECONNECT_MAX_S),
             "grpc.max_reconnect_backoff_ms": int(1000 * RECONNECT_MAX_S),
             "grpc.keepalive_time_ms": int(1000 * PING_INTERVAL_S),
@@ -235,69 +406,79 @@ class EtcdConnection:
         return self.rpc.secure_channel(target, credentials, options=list(options.items()))
 
     async def _authenticate(self, member: Member) -> None:
-        if self._credentials is None:
-            return
+        assert self._credentials is not None
         name, password = self._credentials
         request = self.rpc.AuthenticateRequest(name=name, password=password)
+
+        async def ask(member: Member) -> Any:
+            return await member.auth.Authenticate(request, timeout=self.answer_timeout_s, metadata=(NEEDS_LEADER,))
+
         try:
-            with self.errors_of(member):
-                answer = await member.auth.Authenticate(
-                    request, timeout=self._connect_timeout_s, metadata=(NEEDS_LEADER,)
-                )
-            member.token = answer.token
+            self._token = (await self._ask_once(member, ask)).token
         except NoPasswordsError:
-            member.token = None
+            self._token = None
+        self._has_authenticated = True
 
 
-class NoLeaderError(StoreUnavailableError):
-    """The member knows no leader. It has done nothing."""
+class _Race:
+    """Requests of several members, of which one answer is wanted."""
+
+    def __init__(self) -> None:
+        self.answer: tuple[Member, Any]
+        self.errors: dict[Endpoint, CoordinationError] = {}
+        """What each member that failed said last."""
+
+        self._attempts: dict[asyncio.Task[Any], Endpoint] = {}
+
+    def start(self, endpoint: Endpoint, attempt: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.get_running_loop().create_task(attempt)
+        task.add_done_callback(_look_at)
+        self._attempts[task] = endpoint
+
+    async def has_answer(self, until: float, *, in_spite_of_errors: bool = False) -> bool:
+        """Wait for the answer until that time, or until there is an error.
+
+        Raises:
+            CoordinationError: a member has answered that, and so would all others.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            timeout_s = max(0.0, until - loop.time())
+            if not self._attempts:
+                await asyncio.sleep(timeout_s if in_spite_of_errors else 0.0)
+                return False
+            done, _ = await asyncio.wait(self._attempts, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if any(self._take(attempt) for attempt in done):
+                return True
+            if not in_spite_of_errors or not done:
+                return False
+
+    def _take(self, attempt: asyncio.Task[Any]) -> bool:
+        endpoint = self._attempts.pop(attempt)
+        try:
+            self.answer = attempt.result()
+        except (StoreUnavailableError, StoreRefusedError) as error:
+            self.errors[endpoint] = error
+            return False
+        return True
+
+    def is_lost(self, members: int) -> bool:
+        """Whether all have failed, and waiting for a leader is no use."""
+        return (
+            not self._attempts
+            and len(self.errors) == members
+            and not any(isinstance(error, NotDoneError) for error in self.errors.values())
+        )
+
+    def close(self) -> None:
+        for attempt in self._attempts:
+            attempt.cancel()
 
 
-class OldTokenError(StoreRefusedError):
-    """The member has forgotten that we gave a password. It has done nothing."""
-
-
-class NotPermittedError(StoreRefusedError):
-    """We are not known, or may not do this."""
-
-
-class NoPasswordsError(StoreRefusedError):
-    """The cluster does not ask for passwords."""
-
-
-_OURS: list[tuple[str, type[CoordinationError], str]] = [
-    ("etcdserver: no leader", NoLeaderError, "has no leader"),
-    ("etcdserver: invalid auth token", OldTokenError, "has forgotten our password"),
-    ("etcdserver: revision of auth store is old", OldTokenError, "has new passwords"),
-    ("etcdserver: authentication is not enabled", NoPasswordsError, "asks for no password"),
-    ("etcdserver: authentication failed", StoreRefusedError, "refuses us; check the user and the password"),
-    ("etcdserver: user name is empty", NotPermittedError, "refuses us; it needs a user and a password"),
-    ("etcdserver: permission denied", NotPermittedError, "refuses us; the user may not use these keys"),
-    ("etcdserver: requested lease not found", LeaseLostError, "has this lease no more"),
-    ("etcdserver: mvcc: required revision has been compacted", CompactedError, "has forgotten these changes"),
-]
-"""etcd's errors are known by their text: it uses one code for many."""
-
-
-def _as_ours(code: str, details: str, name: str) -> CoordinationError | ValueError:
-    for text, error, meaning in _OURS:
-        if details.startswith(text):
-            return error(f"etcd at {name} {meaning}")
-    reason = details.rpartition("last error: ")[2].replace("\n", " ")  # gRPC says first where it comes from
-    if any(text in details for text in _TOO_LARGE):
-        return ValueError(f"etcd at {name} does not take this much: {reason}")
-    if code in ("PERMISSION_DENIED", "UNAUTHENTICATED"):
-        return StoreRefusedError(f"etcd at {name} refuses us: {reason}")
-    if any(text in details.lower() for text in _TLS_FAILED):
-        return StoreRefusedError(f"etcd at {name}: no secure connection; check the certificates: {reason}")
-    return StoreUnavailableError(f"etcd at {name} does not answer: {reason}")
-
-
-def _how_little_it_says(error: CoordinationError) -> int:
-    """For the error to raise when no member can be used: what needs a person first, what time heals next."""
-    if isinstance(error, StoreRefusedError):
-        return 0
-    return 1 if isinstance(error, NoLeaderError) else 2
+def _look_at(attempt: asyncio.Task[Any]) -> None:
+    """The race may be over, also for one that fails as it is cancelled; asyncio need not say that nobody looked."""
+    if not attempt.cancelled():
+        attempt.exception()
 
 
 def name_of(endpoint: Endpoint) -> str:

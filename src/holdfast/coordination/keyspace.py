@@ -5,6 +5,7 @@ The memory engine, the embedded server and the simulator run this very class.
 
 from __future__ import annotations
 
+import os
 import sys
 from bisect import bisect_left, insort
 from collections import deque
@@ -14,6 +15,7 @@ from itertools import islice
 from holdfast.coordination.errors import CompactedError, LeaseLostError
 from holdfast.coordination.model import (
     NO_LEASE,
+    STORE_ID_BYTES,
     Change,
     Changes,
     Created,
@@ -47,14 +49,26 @@ EXPIRIES_SPARE = 1_000
 TTL_MIN_S = 0.1
 TTL_MAX_S = 86_400.0
 
+LEASE_ID_BITS = 63
+"""How long a lease's number is: it fits into a signed integer of 64 bits, as etcd's do."""
+
 
 class KeySpace:
-    """Entries, leases and watches. `now` is any clock that does not go back, in seconds."""
+    """Entries, leases and watches. `now` is any clock that does not go back, in seconds.
+
+    `id` tells this store from every other: revisions and leases mean nothing in another one. The numbers of leases are
+    random, so that a lease of another store is never taken for one of this. `random_bytes` is where both come from.
+    """
 
     def __init__(
-        self, history_max_revisions: int = HISTORY_MAX_REVISIONS, history_max_bytes: int = HISTORY_MAX_BYTES
+        self,
+        history_max_revisions: int = HISTORY_MAX_REVISIONS,
+        history_max_bytes: int = HISTORY_MAX_BYTES,
+        random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
+        self.id = random_bytes(STORE_ID_BYTES)
         self.revision = 1
+        self._random_bytes = random_bytes
         self._entries: dict[str, Entry] = {}
         self._keys: list[str] = []
         self._history: deque[Changes] = deque()
@@ -62,7 +76,6 @@ class KeySpace:
         self._history_max_revisions = history_max_revisions
         self._history_max_bytes = history_max_bytes
         self._leases: dict[int, _Lease] = {}
-        self._last_lease = 0
         self._expiries: list[tuple[float, int]] = []
         self._watches: dict[str, dict[int, Deliver]] = {}
         self._lengths: dict[int, int] = {}
@@ -155,29 +168,19 @@ class KeySpace:
     def grant(self, ttl_s: float, now: float) -> Lease:
         if not TTL_MIN_S <= ttl_s <= TTL_MAX_S:
             raise ValueError(f"a lease of {ttl_s} s: it can be {TTL_MIN_S} to {TTL_MAX_S:.0f} s")
-        self._last_lease += 1
-        self._leases[self._last_lease] = lease = _Lease(ttl_s, now + ttl_s)
-        self._look_at(lease.ends, self._last_lease)
-        return Lease(self._last_lease, ttl_s)
+        lease_id = NO_LEASE
+        while lease_id == NO_LEASE or lease_id in self._leases:
+            lease_id = int.from_bytes(self._random_bytes(8), "little") >> (64 - LEASE_ID_BITS)
+        self._leases[lease_id] = lease = _Lease(ttl_s, now + ttl_s)
+        self._look_at(lease.ends, lease_id)
+        return Lease(lease_id, ttl_s)
 
     def keep_alive(self, lease_id: int, now: float) -> float:
         lease = self._leases.get(lease_id)
         if lease is None or lease.ends <= now:
             raise LeaseLostError(f"lease {lease_id} is no more")
-        self._end_at(lease_id, lease, now + lease.ttl_s)
+        lease.ends = now + lease.ttl_s  # found when the earlier end comes up
         return lease.ttl_s
-
-    def shorten(self, lease_id: int, ends: float) -> None:
-        """Let a lease end sooner, unless it is kept alive again: its holder was seen to leave."""
-        lease = self._leases.get(lease_id)
-        if lease is not None and ends < lease.ends:
-            self._end_at(lease_id, lease, ends)
-
-    def _end_at(self, lease_id: int, lease: _Lease, ends: float) -> None:
-        is_sooner = ends < lease.ends
-        lease.ends = ends
-        if is_sooner:  # a later end is found when the earlier one comes up
-            self._look_at(ends, lease_id)
 
     def _look_at(self, ends: float, lease_id: int) -> None:
         heappush(self._expiries, (ends, lease_id))

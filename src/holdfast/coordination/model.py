@@ -29,6 +29,9 @@ TRANSACTION_MAX_BYTES = 5 << 18
 
 NO_LEASE = 0
 
+STORE_ID_BYTES = 16
+"""How long the identity of an embedded store is."""
+
 
 class Entry(Struct, frozen=True, array_like=True, gc=False):
     """A key and its value, with the revisions that created and last modified it."""

@@ -79,6 +79,7 @@ class ServerConnection(asyncio.Protocol):
         self._on_proven = proven
         self._on_ended = ended
         self._nonce = make_nonce()
+        self._store = service.keyspace.id
         self._session = Session(self._tell)
         self._frames = Frames(UNPROVEN_FRAME_MAX_BYTES)
         self._transport: asyncio.Transport | None = None
@@ -87,13 +88,11 @@ class ServerConnection(asyncio.Protocol):
         self._can_write = True
         self._is_held = False
         self._is_over = False
-        self._was_dropped = False
         self._linger: asyncio.TimerHandle | None = None
 
     def drop(self) -> None:
-        """End the connection for a reason of the server's own; the client's leases keep their time."""
+        """End the connection for a reason of the server's own."""
         self._is_over = True
-        self._was_dropped = True
         self._outbox.clear()
         if self._transport is not None:
             self._transport.abort()
@@ -107,7 +106,7 @@ class ServerConnection(asyncio.Protocol):
             transport.abort()
             return
         transport.set_write_buffer_limits(high=1)  # with 0, TLS transports pause when there is nothing to wait for
-        self._send(THE_CONNECTION, encode(Greeting(VERSION, self._nonce)))
+        self._send(THE_CONNECTION, encode(Greeting(VERSION, self._nonce, self._store)))
 
     def data_received(self, data: bytes) -> None:
         if self._is_over:
@@ -118,14 +117,12 @@ class ServerConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         return False  # the transport closes itself
 
-    def connection_lost(self, error: Exception | None) -> None:
-        """The peer ended the connection if we did not and it was closed or reset. One that timed out, nobody ended."""
+    def connection_lost(self, _error: Exception | None) -> None:
         if self._linger is not None:
             self._linger.cancel()
-        is_closed = error is None or isinstance(error, ConnectionError)
         self._is_over = True
         self._outbox.clear()
-        self._service.leave(self._session, has_ended=is_closed and not self._was_dropped)
+        self._service.leave(self._session)
         self._on_ended(self)
 
     def pause_writing(self) -> None:
@@ -170,13 +167,14 @@ class ServerConnection(asyncio.Protocol):
             self._part(
                 Failed(Reason.REFUSED, f"the store speaks version {VERSION} of the protocol, not {proof.version}")
             )
-        elif not is_proved(proof.mac, self._token, "client", self._nonce, proof.nonce):
+        elif not is_proved(proof.mac, self._token, "client", self._nonce, proof.nonce, self._store):
             self._part(Failed(Reason.REFUSED, "the token is another one"))
         else:
             self.is_proven = True
             self._frames.limit_bytes = FRAME_MAX_BYTES
             self._on_proven(self)
-            self._send(THE_CONNECTION, encode(Proved(prove(self._token, "server", self._nonce, proof.nonce))))
+            mac = prove(self._token, "server", self._nonce, proof.nonce, self._store)
+            self._send(THE_CONNECTION, encode(Proved(mac)))
 
     def _take_request(self, channel: int, body: bytes | bytearray) -> None:
         answer = self._service.answer(self._session, channel, decode_request(body))
@@ -188,7 +186,6 @@ class ServerConnection(asyncio.Protocol):
         assert self._transport is not None
         self._send(THE_CONNECTION, encode(why))
         self._is_over = True
-        self._was_dropped = True
         if self._transport.is_closing():
             return
         if not self._is_held:

@@ -1,15 +1,19 @@
-"""The key space as clients see it: requests in, answers out, and leases that belong to whoever keeps them alive."""
+"""The key space as clients see it: requests in, answers out, and leases that end in time.
+
+The end of a connection means nothing to leases. A connection can break while its client lives, and that client counts
+on all of its lease: its workers run until the fence. A lease ends early only when somebody revokes it.
+"""
 
 from __future__ import annotations
 
 from holdfast.coordination.errors import CompactedError, LeaseLostError
+from holdfast.coordination.model import check_key
 from holdfast.coordination.wire import (
     Changed,
     Failed,
     Found,
     Get,
     GetPrefix,
-    Goodbye,
     Grant,
     Granted,
     KeepAlive,
@@ -37,27 +41,25 @@ if TYPE_CHECKING:
 
     Tell: TypeAlias = Callable[[int, Changed], None]
 
-CLOSED_GRACE_S = 0.25
-"""How long a lease lasts after its holder has closed the connection without a word: the holder's process ended. One
-that lives and only lost the connection comes back within it."""
+LISTED_MAX = 16
+"""How many answers are kept for those who ask for the same prefix: all nodes of a run ask for one or two."""
 
 WATCHES_MAX = 1_000
 """How many watches a connection may have."""
 
 LEASES_MAX = 1_000
-"""How many leases a connection may keep alive."""
+"""How many leases a connection may be granted that have not ended."""
 
 
 class Session:
-    """One client: its leases, its watches, and how it is told of changes."""
+    """One client: the leases that it was granted, its watches, and how it is told of changes."""
 
-    __slots__ = ("has_said_goodbye", "leases", "tell", "watches")
+    __slots__ = ("leases", "tell", "watches")
 
     def __init__(self, tell: Tell) -> None:
         self.tell = tell
         self.leases: set[int] = set()
         self.watches: dict[int, Callable[[], None]] = {}
-        self.has_said_goodbye = False
 
 
 class Service:
@@ -66,7 +68,6 @@ class Service:
     def __init__(self, keyspace: KeySpace, loop: asyncio.AbstractEventLoop) -> None:
         self.keyspace = keyspace
         self._loop = loop
-        self._holders: dict[int, Session] = {}
         self._expiry: asyncio.TimerHandle | None = None
         self._changed: Changed | None = None
         self._listed: dict[str, Listed] = {}
@@ -89,22 +90,12 @@ class Service:
         except ValueError as error:
             return Failed(Reason.VALUE, str(error))
 
-    def leave(self, session: Session, *, has_ended: bool) -> None:
-        """A client's connection is no more. `has_ended` if it was the client's side that closed it.
-
-        A client that has not said goodbye has ended, and so do its leases, unless they are kept alive by another.
-        """
+    def leave(self, session: Session) -> None:
+        """A client's connection is no more. Its leases keep their time."""
         for end in session.watches.values():
             end()
         session.watches.clear()
-        ends = self._loop.time() + CLOSED_GRACE_S
-        for lease in session.leases:
-            if self._holders.get(lease) is session:
-                del self._holders[lease]
-                if has_ended and not session.has_said_goodbye:
-                    self.keyspace.shorten(lease, ends)
         session.leases.clear()
-        self._set_alarm()
 
     # Requests
 
@@ -116,6 +107,9 @@ class Service:
         if self._listed_revision != self.keyspace.revision:
             self._listed.clear()
             self._listed_revision = self.keyspace.revision
+        _check_prefix(request.prefix)
+        if len(self._listed) >= LISTED_MAX:
+            self._listed.clear()
         listed = self._listed.get(request.prefix)
         if listed is None:
             listed = self._listed[request.prefix] = Listed(self.keyspace.get_prefix(request.prefix))
@@ -127,25 +121,19 @@ class Service:
     def _grant(self, session: Session, _channel: int, request: Grant) -> Granted:
         self._make_room(session)
         lease = self.keyspace.grant(request.ttl_s, self._loop.time())
-        self._hold(session, lease.id)
+        session.leases.add(lease.id)
         self._set_alarm()
         return Granted(lease)
 
-    def _keep_alive(self, session: Session, _channel: int, request: KeepAlive) -> Kept:
-        ttl_s = self.keyspace.keep_alive(request.lease, self._loop.time())
-        if self._holders.get(request.lease) is not session:
-            self._make_room(session)
-            self._hold(session, request.lease)
-        return Kept(ttl_s)
+    def _keep_alive(self, _session: Session, _channel: int, request: KeepAlive) -> Kept:
+        return Kept(self.keyspace.keep_alive(request.lease, self._loop.time()))
 
     def _revoke(self, _session: Session, _channel: int, request: Revoke) -> Revoked:
         self.keyspace.revoke(request.lease)
-        holder = self._holders.pop(request.lease, None)
-        if holder is not None:
-            holder.leases.discard(request.lease)
         return Revoked()
 
     def _watch(self, session: Session, channel: int, request: WatchFrom) -> Watching:
+        _check_prefix(request.prefix)
         if channel in session.watches or len(session.watches) >= WATCHES_MAX:
             raise ValueError(f"more than {WATCHES_MAX} watches on one connection, or two of one number")
 
@@ -160,9 +148,6 @@ class Service:
         if end is not None:
             end()
 
-    def _goodbye(self, session: Session, _channel: int, _request: Goodbye) -> None:
-        session.has_said_goodbye = True
-
     _HANDLERS: ClassVar[dict[type[Request], Callable[[Service, Session, int, Any], Answer | None]]] = {
         Get: _get,
         GetPrefix: _get_prefix,
@@ -172,7 +157,6 @@ class Service:
         Revoke: _revoke,
         WatchFrom: _watch,
         Unwatch: _unwatch,
-        Goodbye: _goodbye,
     }
 
     def _change(self, changes: Changes) -> Changed:
@@ -183,20 +167,11 @@ class Service:
 
     # Leases
 
-    def _hold(self, session: Session, lease: int) -> None:
-        former = self._holders.get(lease)
-        if former is not None:
-            former.leases.discard(lease)
-        self._holders[lease] = session
-        session.leases.add(lease)
-
     def _make_room(self, session: Session) -> None:
-        """Forget the session's leases that have run out, once there are many."""
+        """Forget the session's leases that have ended, once there are many."""
         if len(session.leases) < LEASES_MAX:
             return
-        for lease in [lease for lease in session.leases if not self.keyspace.has_lease(lease)]:
-            session.leases.discard(lease)
-            del self._holders[lease]
+        session.leases = {lease for lease in session.leases if self.keyspace.has_lease(lease)}
         if len(session.leases) >= LEASES_MAX:
             raise ValueError(f"more than {LEASES_MAX} leases on one connection")
 
@@ -214,3 +189,8 @@ class Service:
         self._expiry = None
         self.keyspace.expire(self._loop.time())
         self._set_alarm()
+
+
+def _check_prefix(prefix: str) -> None:
+    if prefix:  # all keys
+        check_key(prefix)

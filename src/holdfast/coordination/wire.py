@@ -100,11 +100,7 @@ class Unwatch(Struct, frozen=True, array_like=True, tag="unwatch"):
     """End the watch of this channel. There is no answer."""
 
 
-class Goodbye(Struct, frozen=True, array_like=True, tag="goodbye"):
-    """The client closes the connection and lives on: its leases keep their time. There is no answer."""
-
-
-Request: TypeAlias = Get | GetPrefix | Transact | Grant | KeepAlive | Revoke | WatchFrom | Unwatch | Goodbye
+Request: TypeAlias = Get | GetPrefix | Transact | Grant | KeepAlive | Revoke | WatchFrom | Unwatch
 
 
 # Answers

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 VERSION_MIN = (3, 4)
 """The oldest etcd that holdfast is for."""
 
+LEASES_SAFE = {(3, 4): 31, (3, 5): 13}
+"""The first patch of each version whose leader, after it stood still, leaves the leases of others alone."""
+
 DATABASE_LARGE_BYTES = 3 << 29
 """1.5 GiB: etcd as it is installed takes no more writes at 2 GiB."""
 
@@ -42,6 +45,7 @@ def judge(facts: Facts) -> list[Finding]:
     works = facts.trial is not None and not facts.trial.error
     findings += [_judge_member(member, facts, works=works) for member in facts.members]
     findings += _judge_cluster(facts.members)
+    findings += _judge_versions(facts.members)
     alarms = _judge_alarms(facts.members)
     if facts.trial is not None and facts.trial.error and alarms:
         return [*findings, *alarms, _topic.skipped("trial", "no key can be written before the alarm is disarmed")]
@@ -199,6 +203,25 @@ def _judge_cluster(members: Sequence[Member]) -> list[Finding]:
     return [_topic.ok("cluster", f"the cluster has {counted(number, 'member')}")] if number else []
 
 
+def _judge_versions(members: Sequence[Member]) -> list[Finding]:
+    """Whether a leader that stood still may end leases when it goes on: etcd's issue 15247."""
+    old = sorted({member.status.version for member in members if member.status and _ends_leases(member.status.version)})
+    if not old:
+        return []
+    return [
+        _topic.warning(
+            "version",
+            f"etcd {', '.join(old)} may end the leases of healthy machines after its leader stood still",
+            "update it to 3.4.31, 3.5.13 or newer",
+        )
+    ]
+
+
+def _ends_leases(version: str) -> bool:
+    major, minor, patch, *_ = (*_numbers(version, 3), 0, 0, 0)
+    return patch < LEASES_SAFE.get((major, minor), 0)
+
+
 def _judge_alarms(members: Sequence[Member]) -> list[Finding]:
     raised = dict.fromkeys(alarm for member in members if member.status for alarm in member.status.alarms)
     advice = {
@@ -225,5 +248,5 @@ def _judge_trial(trial: Trial, meeting: Meeting) -> list[Finding]:
     return [_topic.problem("trial", f"a lease and a key under {meeting.prefix} cannot be made: {trial.error}", advice)]
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+def _numbers(version: str, count: int = 2) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:count] if part.isdecimal())

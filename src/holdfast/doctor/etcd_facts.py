@@ -123,7 +123,7 @@ async def _status(meeting: Meeting, endpoint: tuple[str, int]) -> tuple[Status |
     credentials = None if meeting.user is None else (meeting.user, meeting.password or "")
     try:
         files = TlsFiles(*meeting.tls)
-        connection = EtcdConnection([endpoint], credentials, files, ANSWER_MAX_S, ANSWER_MAX_S)
+        connection = EtcdConnection([endpoint], credentials, files, ANSWER_MAX_S)
     except InputError as error:
         return None, str(error)
     try:
@@ -139,7 +139,7 @@ async def _status(meeting: Meeting, endpoint: tuple[str, int]) -> tuple[Status |
 
 async def _read_status(connection: Any) -> Status:
     member, rpc = await connection.member(), connection.rpc
-    options = {"timeout": ANSWER_MAX_S, "metadata": member.metadata}
+    options = {"timeout": ANSWER_MAX_S, "metadata": connection.metadata}
     with connection.errors_of(member):
         said = await member.maintenance.Status(rpc.StatusRequest(), **options)
     alarms: tuple[str, ...] = ()
@@ -167,7 +167,6 @@ async def _trial(meeting: Meeting) -> Trial:
         cert=meeting.tls.cert,
         cert_key=meeting.tls.cert_key,
         prefix=meeting.prefix,
-        connect_timeout_s=ANSWER_MAX_S,
         answer_timeout_s=ANSWER_MAX_S,
     )
     key, value = f"doctor/{os.urandom(8).hex()}", b"holdfast doctor"

@@ -39,6 +39,7 @@ class ProcessFailure:  # noqa: PLW1641 - not hashable, since it can change
         stderr: the end of its stderr.
         max_rss_kib: its peak memory; 0 if nobody knows.
         ran_s: how long it had run; 0 if nobody knows.
+        survivors: where the workers were that were stopped because of it, in a line for each place.
     """
 
     __slots__ = (  # noqa: RUF023 - in the order in which they are shown
@@ -58,6 +59,7 @@ class ProcessFailure:  # noqa: PLW1641 - not hashable, since it can change
         "stderr",
         "max_rss_kib",
         "ran_s",
+        "survivors",
     )
 
     def __init__(
@@ -87,6 +89,7 @@ class ProcessFailure:  # noqa: PLW1641 - not hashable, since it can change
         self.stderr = known.stderr
         self.max_rss_kib = known.max_rss_kib
         self.ran_s = 0.0
+        self.survivors: tuple[str, ...] = ()
 
     def has_error_file(self) -> bool:
         """Whether the process left an error file."""

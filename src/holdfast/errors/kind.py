@@ -68,6 +68,9 @@ _LOST_PEER = re.compile(
 )
 
 
+_TIMED_OUT = re.compile(r"tim(?:e|ed)[ -]?out|deadline_exceeded", re.IGNORECASE)
+
+
 def is_lost_peer(exception: str, text: str) -> bool:
     """Whether an exception of this class, with this text, tells of a peer that went away or does not answer."""
     name = exception.rpartition(".")[2]
@@ -76,6 +79,11 @@ def is_lost_peer(exception: str, text: str) -> bool:
 
 def says_lost_peer(text: str) -> bool:
     return _LOST_PEER.search(text) is not None
+
+
+def says_timeout(text: str) -> bool:
+    """Whether a lost peer is one that was waited for until a limit passed: it may be alive and elsewhere."""
+    return _TIMED_OUT.search(text) is not None
 
 
 def cause_of(kinds: Iterable[FailureKind]) -> int:

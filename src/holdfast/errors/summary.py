@@ -67,6 +67,7 @@ def _root_cause(rank: int, failure: ProcessFailure, victims: int, reason: str) -
         ("where", failure.where),
         ("log_file", failure.log_file),
         ("victims", f"{victims} more {'worker' if victims == 1 else 'workers'} failed with it" if victims else ""),
+        ("others", "\n              ".join(failure.survivors)),
         *_why_no_restart(reason),
         ("advice", advised),
     )

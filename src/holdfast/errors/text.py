@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 
 def clipped(text: str, limit_chars: int) -> str:
     """`text`, or of one longer than `limit_chars` the head and the tail, with a note of what is missing.
@@ -18,6 +22,17 @@ def clipped(text: str, limit_chars: int) -> str:
 def encodable(text: str) -> str:
     """`text` with lone surrogates, which no file and no terminal accepts, as escapes."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def all_encodable(value: Any) -> Any:
+    """`value`, made of dicts, lists and plain values, with every text in it `encodable`."""
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, dict):
+        return {all_encodable(key): all_encodable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [all_encodable(item) for item in value]
+    return value
 
 
 def visible(text: str) -> str:

@@ -21,7 +21,8 @@ class LaunchConfig:
     MASTER_ADDR:MASTER_PORT, ``agent`` or ``rank0``; `restart_window`, seconds after which workers that ran so long have
     all of `max_restarts` again, 0 for never; `restart_policy`, ``auto`` or ``always``; `hang_timeout`, seconds without
     progress after which a worker has failed, 0 for no limit; `warm`, whether workers are forked from a process that has
-    done their imports, or which imports those are.
+    done their imports, or which imports those are; `strict_exit`, whether a worker has failed that crashes after its
+    program has ended well.
     """
 
     __hash__ = None  # type: ignore[assignment]  # the fields can change
@@ -58,6 +59,7 @@ class LaunchConfig:
         restart_policy: str = "auto",
         hang_timeout: float = 0.0,
         warm: bool | Sequence[str] = False,
+        strict_exit: bool = False,
     ) -> None:
         self.min_nodes = min_nodes
         self.max_nodes = max_nodes
@@ -89,6 +91,7 @@ class LaunchConfig:
         self.restart_policy = restart_policy
         self.hang_timeout = hang_timeout
         self.warm = warm
+        self.strict_exit = strict_exit
         # The older argument still wins, as it does there.
         self.rdzv_configs.setdefault("timeout", RENDEZVOUS_TIMEOUT_S)
         if rdzv_timeout != -1:

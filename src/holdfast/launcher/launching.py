@@ -178,6 +178,9 @@ def _make_agent(
         virtual_local_rank=config.virtual_local_rank,
         restart_window=config.restart_window,
         restart_policy=config.restart_policy,
+        min_nodes=config.min_nodes,
+        max_nodes=config.max_nodes,
+        strict_exit=config.strict_exit,
     )
     return LocalElasticAgent(
         spec,

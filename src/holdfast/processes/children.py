@@ -27,10 +27,10 @@ def children() -> list[int]:
             pids = [int(pid) for pid in file.read().split()]
     except FileNotFoundError:
         pids = [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and _parent_of(pid) == me]
-    return [pid for pid in pids if _is_child(pid)]
+    return [pid for pid in pids if is_child(pid)]
 
 
-def _is_child(pid: int) -> bool:
+def is_child(pid: int) -> bool:
     """Asked of the kernel: /proc may be that of another pid namespace, where the numbers are other processes'."""
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)

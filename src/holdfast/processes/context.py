@@ -15,13 +15,13 @@ from holdfast.processes.kept import KeptProcesses, NoTemplateError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any, Self, TextIO
 
     from holdfast.errors import ProcessFailure
     from holdfast.errors.diagnosis import Evidence
     from holdfast.processes.kept import Exit, KeeperSource
-    from holdfast.processes.launch import Launch
+    from holdfast.processes.launch import LastWill, Launch
     from holdfast.processes.logs import LogsSpecs
     from holdfast.processes.oom import OomWatch
     from holdfast.processes.tail import TailLog
@@ -34,7 +34,8 @@ class RunProcsResult:
     """How a set ended: what each process returned, or which failed by themselves, and where their output is.
 
     `terminated` has the exit codes of processes that were stopped, because a sibling failed or the set was closed.
-    They are neither successes nor failures.
+    They are neither successes nor failures. `late_crashes` has the processes that crashed while their interpreter
+    ended, after their program had ended well. They are among the successes.
     """
 
     __hash__ = None  # type: ignore[assignment]  # the fields can change
@@ -46,12 +47,14 @@ class RunProcsResult:
         stdouts: dict[int, str] | None = None,
         stderrs: dict[int, str] | None = None,
         terminated: dict[int, int] | None = None,
+        late_crashes: dict[int, ProcessFailure] | None = None,
     ) -> None:
         self.return_values = return_values or {}
         self.failures = failures or {}
         self.stdouts = stdouts or {}
         self.stderrs = stderrs or {}
         self.terminated = terminated or {}
+        self.late_crashes = late_crashes or {}
 
     def is_failed(self) -> bool:
         """Whether a process has failed."""
@@ -102,6 +105,16 @@ class PContext:
         self._kept: KeptProcesses | None = None
         self.template: KeeperSource | None = None
         """What the processes are forked from, if that is set before the start and can be used then."""
+        self.before_stop: Callable[[list[int]], None] | None = None
+        """Called when a process has failed, just before the others are stopped, with the ranks of those that run."""
+        self._disturbed: dict[int, float] = {}
+        self.will: LastWill | None = None
+        """What is to happen when this process has died and nothing is left of the set, if that is set before the
+        start.
+        """
+        self.strict_exit = False
+        """Whether a process fails that crashes after its program has ended well."""
+        self._is_late: dict[int, bool] = {}
         self._is_warm = False
         self._oom_watch: OomWatch | None = None
         self._fence_at: float | None = None
@@ -119,6 +132,13 @@ class PContext:
     def _return_value(self, rank: int) -> Any:
         """What the process of `rank`, which exited with 0, returned."""
         raise NotImplementedError
+
+    def _ended_well(self, rank: int) -> bool:
+        """Whether the program of `rank` had come to a good end before its process ended."""
+        from holdfast.processes.remains import has_ended_well  # noqa: PLC0415 - only of a crash
+
+        assert self._kept is not None
+        return has_ended_well(self.envs[rank], self._kept.pids[rank])
 
     def _release(self) -> None:
         """Free what the set held; its processes are gone."""
@@ -147,7 +167,13 @@ class PContext:
     def _start(self) -> None:
         self._is_warm = self.template is not None and self.template.is_ready()
         with Uninterrupted():
+            said = self._fence_at
             self._kept = kept = self._keep()
+            # A fence that came meanwhile found no keeper to tell. Again, as one may come now, too.
+            while said != self._fence_at:
+                said = self._fence_at
+                assert said is not None
+                kept.fence(said)
         self._wait_until(lambda: kept.is_started)
         if kept.error is not None:
             raise kept.error
@@ -164,11 +190,11 @@ class PContext:
     def _keep(self) -> KeptProcesses:
         if self._is_warm:
             try:
-                return KeptProcesses(self._launches(), self._fence_at, self.template)
+                return KeptProcesses(self._launches(), self._fence_at, self.template, self.will)
             except NoTemplateError:
                 self._is_warm = False
                 self._release()
-        return KeptProcesses(self._launches(), self._fence_at)
+        return KeptProcesses(self._launches(), self._fence_at, will=self.will)
 
     def _give_up(self, death_sig: signal.Signals) -> None:
         """Close a set that the caller will never see, whatever comes; another signal ends the grace."""
@@ -207,6 +233,17 @@ class PContext:
         """The process identifiers by local rank."""
         return {} if self._kept is None else dict(sorted(self._kept.pids.items()))
 
+    def running(self) -> list[int]:
+        """The ranks of the processes that are not known to have ended."""
+        return [] if self._kept is None or self._kept.is_gone else sorted(self._kept.pids.keys() - self._kept.exits)
+
+    def disturbed(self, ranks: Iterable[int], timestamp: float) -> None:
+        """These processes ran at this Unix time, got a signal then, and are about to be stopped. What becomes of them
+        after that is not their failure: a signal may end a wait, and a program may go on after it.
+        """
+        for rank in ranks:
+            self._disturbed.setdefault(rank, timestamp)
+
     @property
     def has_news(self) -> bool:
         """Whether `wait` has something to say that the descriptor does not tell any more: a process that failed at once
@@ -234,6 +271,8 @@ class PContext:
             self._wait_until(self._is_over, deadline)
             if self._is_over():
                 if not self._is_stopping():
+                    if self.before_stop is not None and (running := self.running()):
+                        self.before_stop(running)
                     self._stop(signal.SIGTERM, self.shutdown_timeout)
                 self._finish_when_gone(deadline)
         handlers.tidy()
@@ -242,7 +281,11 @@ class PContext:
     def first_failure(self) -> ProcessFailure | None:
         """The failure that ended the set, as soon as it is known; the others may still be about to stop."""
         exits = {} if self._kept is None else self._kept.exits
-        failed = [(exit_.timestamp, rank) for rank, exit_ in exits.items() if exit_.code != 0 and exit_.on_its_own]
+        failed = [
+            (exit_.timestamp, rank)
+            for rank, exit_ in exits.items()
+            if self._on_its_own(rank, exit_) and not self._has_succeeded(rank, exit_)
+        ]
         if not failed:
             return None
         _, rank = min(failed)
@@ -269,14 +312,34 @@ class PContext:
         return counts
 
     @property
+    def stuck(self) -> tuple[int, ...]:
+        """The processes that SIGKILL has not ended: the kernel keeps them, or they belong to another user."""
+        return () if self._kept is None or self._kept.stuck is None else self._kept.stuck
+
+    @property
     def is_fenced(self) -> bool:
         """Whether the set was killed because its fence was not renewed."""
         return self._kept is not None and self._kept.is_fenced
 
     def _is_over(self) -> bool:
         assert self._kept is not None
-        exits = self._kept.exits.values()
-        return self._kept.is_gone or len(exits) == self.nprocs or any(exit_.code != 0 for exit_ in exits)
+        exits = self._kept.exits
+        if self._kept.is_gone or len(exits) == self.nprocs:
+            return True
+        return not all(self._has_succeeded(rank, exit_) for rank, exit_ in exits.items())
+
+    def _has_succeeded(self, rank: int, exit_: Exit) -> bool:
+        """Whether a process did all that it had to. One may crash after that, while its interpreter ends."""
+        return exit_.code == 0 or self._is_late_crash(rank, exit_)
+
+    def _is_late_crash(self, rank: int, exit_: Exit) -> bool:
+        if self.strict_exit or exit_.code >= 0 or not exit_.on_its_own:
+            return False
+        if rank not in self._is_late:
+            from holdfast.errors.diagnosis import CRASH_SIGNALS  # noqa: PLC0415 - only when something failed
+
+            self._is_late[rank] = -exit_.code in CRASH_SIGNALS and self._ended_well(rank)
+        return self._is_late[rank]
 
     def _wait_until(self, is_true: Callable[[], bool], deadline: float | None = None) -> None:
         assert self._kept is not None
@@ -344,13 +407,15 @@ class PContext:
     def _collect(self) -> RunProcsResult:
         result = RunProcsResult(stdouts=self.logs.stdouts, stderrs=self.logs.stderrs)
         for rank, exit_ in sorted(self._kept.exits.items()) if self._kept else ():
-            if exit_.code == 0 and exit_.on_its_own:
+            if self._is_late_crash(rank, exit_):
+                result.late_crashes[rank] = self._failure(rank, exit_)
+            if self._on_its_own(rank, exit_) and self._has_succeeded(rank, exit_):
                 try:
                     result.return_values[rank] = self._return_value(rank)
                 except Exception as error:  # noqa: BLE001 - to rebuild a value runs the user's code
                     result.failures[rank] = self._failure(rank, exit_)
                     result.failures[rank].message = f"the value that it returned cannot be read: {error!r}"
-            elif exit_.code != 0 and (exit_.on_its_own or self._had_failed(rank, exit_)):
+            elif exit_.code != 0 and (self._on_its_own(rank, exit_) or self._had_failed(rank, exit_)):
                 result.failures[rank] = self._failure(rank, exit_)
             else:
                 result.terminated[rank] = exit_.code
@@ -365,7 +430,10 @@ class PContext:
         failure = self._failure(rank, exit_)
         if not self._has_spoken(rank, failure) or thread_in(failure.error_file_data):
             return False  # a process whose main thread goes on may live for hours after another failed
-        return failure.timestamp <= self._stopped_at
+        return failure.timestamp <= self._disturbed.get(rank, self._stopped_at)
+
+    def _on_its_own(self, rank: int, exit_: Exit) -> bool:
+        return exit_.on_its_own and rank not in self._disturbed
 
     def _failure(self, rank: int, exit_: Exit) -> ProcessFailure:
         from holdfast.errors import Category, ProcessFailure  # noqa: PLC0415 - only when something failed

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
     from holdfast.processes.logs import LogsSpecs
 
+GOOD_END = b"\0"
+"""What stands behind the value once the function has returned and all that it left running has ended. No pickle begins
+or ends with it."""
+
 START_METHODS = ("spawn", "fork", "forkserver")
 
 
@@ -92,7 +96,13 @@ class MultiprocessContext(PContext):
         with open(self._values[rank], "rb", closefd=False) as file:
             file.seek(0)
             # Nothing was written for None, and by a function that left with sys.exit(0).
-            return pickle.load(file) if os.fstat(file.fileno()).st_size else None  # noqa: S301 - our own worker wrote it
+            has_value = os.pread(file.fileno(), 1, 0) not in (b"", GOOD_END)
+            return pickle.load(file) if has_value else None  # noqa: S301 - our own worker wrote it
+
+    def _ended_well(self, rank: int) -> bool:
+        fd = self._values[rank]
+        size = os.fstat(fd).st_size
+        return size > 0 and os.pread(fd, 1, size - 1) == GOOD_END
 
     def _release(self) -> None:
         for fd in self._fds:
@@ -129,8 +139,19 @@ class _FunctionProcess(BaseProcess):
     def _bootstrap(self, parent_sentinel: int | None = None) -> int:
         if parent_sentinel is not None:
             os.close(parent_sentinel)  # a copy of the memory we were pickled in, which tells nothing of our parent
+        before = self._place_of_value()
         code: int = super()._bootstrap(parent_sentinel=self._lifeline)  # type: ignore[misc]
+        if code == 0 and self._place_of_value() == before != ():
+            os.pwrite(self._value, GOOD_END, os.fstat(self._value).st_size)
         return code
+
+    def _place_of_value(self) -> tuple[int, ...]:
+        """This process, and the file of the value: a function may fork, and close or reuse any descriptor."""
+        try:
+            status = os.fstat(self._value)
+        except OSError:
+            return ()
+        return os.getpid(), status.st_dev, status.st_ino
 
     def run(self) -> None:
         from holdfast.errors import record  # noqa: PLC0415 - only in the child

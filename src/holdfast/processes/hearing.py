@@ -22,6 +22,8 @@ import os
 import select
 from contextlib import suppress
 
+from holdfast.processes.fence import FENCE_BYTES
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,6 +49,12 @@ RESERVED_FDS = 32
 
 COUNT_BYTES = 8
 """The size of a rank's number in the file of counts, little endian."""
+
+
+def counts_offset(rank: int) -> int:
+    """Where a rank's number is. The fence is before them."""
+    return FENCE_BYTES + rank * COUNT_BYTES
+
 
 _OUT, _ERR = 1, 2
 
@@ -145,7 +153,7 @@ class Hearing:
             self._close(stream)
             return 0
         stream.keep(data)
-        os.pwrite(self._counts, stream.count.to_bytes(COUNT_BYTES, "little"), stream.rank * COUNT_BYTES)
+        os.pwrite(self._counts, stream.count.to_bytes(COUNT_BYTES, "little"), counts_offset(stream.rank))
         if stream.is_terminal:
             self._follow_window()
         if stream.is_shown:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 SIGNALS_VARIABLE = "TORCHELASTIC_SIGNALS_TO_HANDLE"
 DEFAULT_SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 
+TERMINAL_SIGNALS = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGHUP})
+"""The signals that a terminal sends. nohup ignores SIGHUP for its job, and a shell without job control ignores SIGINT
+and SIGQUIT for its background jobs: the terminal must not end them. A handler would undo that."""
+
 
 class SignalException(Exception):  # noqa: N818 - the name is part of the contract
     """A signal asked this process to stop; `sigval` says which."""
@@ -64,7 +68,10 @@ class _Handlers:
         self.wakeup: tuple[int, int] | None = None
 
     def install(self) -> None:
-        """Count one more set. A signal that comes meanwhile is kept for the end of the next critical section."""
+        """Count one more set. A signal that comes meanwhile is kept for the end of the next critical section.
+
+        A signal of the terminal that is ignored stays ignored, here and in the workers.
+        """
         wanted = signals_to_handle()
         self.users += 1
         if not _is_main_thread():
@@ -76,7 +83,9 @@ class _Handlers:
                 open_missing()
                 self.wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
             for signum in wanted:
-                if signal.getsignal(signum) != self._handle:
+                before = signal.getsignal(signum)
+                is_left_ignored = before is signal.SIG_IGN and signum in TERMINAL_SIGNALS
+                if before != self._handle and not is_left_ignored:
                     self.previous[signum] = signal.signal(signum, self._handle)
         finally:
             self.critical_sections -= 1

@@ -18,11 +18,16 @@ to somebody else in between. Grandchildren are not looked for. They come by them
 Waiting is for SIGCHLD and not for a pidfd of each worker, because the exits of adopted processes are announced in no
 other way; one mechanism serves both and does so on every kernel.
 
+An agent that has a lease on this work writes a *fence* into memory that both share: the monotonic time at which the
+keeper ends the set with SIGKILL, unless there is a later fence by then. The agent itself may be stopped at that time.
+
+The agent may leave a *last will*: a command that the keeper becomes when the agent has died, and not before the kernel
+has said that nothing of the set is left.
+
 The agent writes two kinds of line, and the keeper the others:
 
     stop SIGNAL GRACE_S          end the set: the signal to all, SIGKILL after the grace
-    fence TIME                   end the set with SIGKILL at this monotonic time, unless a later fence comes before:
-                                 the agent has a lease on this work, and may itself be stopped when that runs out
+    fence                        look at the fence: it is earlier than it was
 
     pid RANK PID                 the process of this rank was forked
     error RANK ERRNO PATH        ... and could not become its program
@@ -46,6 +51,7 @@ from contextlib import suppress
 
 from holdfast.processes.children import children, end_children, signal_group
 from holdfast.processes.ending import is_ending
+from holdfast.processes.fence import read_fence
 from holdfast.processes.hearing import Hearing
 from holdfast.processes.launch import Becoming, call
 from holdfast.processes.prctl import adopt_orphans, die_with_parent
@@ -57,11 +63,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from typing import NoReturn, TypeAlias
 
-    from holdfast.processes.launch import Launch
+    from holdfast.processes.launch import LastWill, Launch
     from holdfast.processes.signal_setup import SignalSetup
 
     Ends: TypeAlias = tuple[int, int, int]
-    """The keeper's ends of what it shares with the agent: the commands, the reports, and the file of counts."""
+    """The keeper's ends of what it shares with the agent: the commands, the reports, and the file that holds the
+    fence and the counts.
+    """
 
 LEFTOVER_GRACE_S = 1.0
 """What outlives the workers has this long after the stop signal. Python's resource tracker, for one, ignores SIGTERM
@@ -78,6 +86,9 @@ ended well waits as its workers would have: for a person with a pager, as long a
 KILLED_CONSOLE_PATIENCE_S = 1.0
 """... in all, when the set was killed or is to be stopped without grace: somebody is in a hurry, or nobody is there."""
 
+AGENT_END_WAIT_S = 1.0
+"""How long after its pipe an agent's process may take to end. One that lives on has only let go of this set."""
+
 PROGRAM_NOT_STARTED = 127
 """The exit code of a worker that could not become its program, as a shell has it."""
 
@@ -86,7 +97,13 @@ POLL_MAX_S = 86_400.0
 
 
 def keep(
-    launches: Sequence[Launch], ends: Ends, agent_pid: int, signals: SignalSetup, *, is_child: bool = True
+    launches: Sequence[Launch],
+    ends: Ends,
+    agent_pid: int,
+    signals: SignalSetup,
+    will: LastWill | None = None,
+    *,
+    is_child: bool = True,
 ) -> NoReturn:
     """Be the keeper of `launches`, and exit. Called in a process of its own, with all signals blocked.
 
@@ -96,7 +113,7 @@ def keep(
     code = 1
     becoming = None
     try:
-        _Keeper(launches, ends, agent_pid, signals, is_child=is_child).run()
+        _Keeper(launches, ends, agent_pid, signals, will, is_child=is_child).run()
         code = 0
     except Becoming as ready:
         becoming = ready
@@ -111,12 +128,21 @@ def keep(
 
 class _Keeper:
     def __init__(
-        self, launches: Sequence[Launch], ends: Ends, agent_pid: int, signals: SignalSetup, *, is_child: bool
+        self,
+        launches: Sequence[Launch],
+        ends: Ends,
+        agent_pid: int,
+        signals: SignalSetup,
+        will: LastWill | None,
+        *,
+        is_child: bool,
     ) -> None:
-        commands, reports, counts = ends
+        commands, reports, self._shared = ends
         self._launches = launches
         self._commands = commands
         self._reports = reports
+        self._will = will
+        self._has_agent_ended = False
         self._signals = signals
         self._pid = os.getpid()
         self._ranks: dict[int, int] = {}
@@ -134,18 +160,21 @@ class _Keeper:
         _leave_the_agents_terminal()
         if all(launch.fds is not None for launch in launches):
             # A keeper that runs on in a copy of the agent must not hold the agent's sockets and files open.
-            _keep_only({*ends, *(fd for launch in launches for fd in launch.fds or ())})
+            wills = () if will is None else (will.fd,)
+            _keep_only({*ends, *wills, *(fd for launch in launches for fd in launch.fds or ())})
         self._child_exits, self._wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
         ignore_signals()
-        adopt_orphans()
+        self._has_proof = adopt_orphans()
+        # Somebody may stop this process, and kill the agent then: the kernel lets it go on, so that it ends the set.
+        die_with_parent(signal.SIGCONT)
         self._agent = _pidfd_of(agent_pid)
         # Of a parent that is another's, the end of the command pipe says the same.
         if is_child and os.getppid() != agent_pid:
             raise SystemExit("the agent ended before its keeper began")
         self._poll = select.poll()
         self._handlers: dict[int, Callable[[], object]] = {}
-        self._hearing = Hearing(counts, self._watch, self._forget)
+        self._hearing = Hearing(self._shared, self._watch, self._forget)
 
     def run(self) -> None:
         self._watch(self._commands, self._obey)
@@ -154,15 +183,19 @@ class _Keeper:
             self._watch(self._agent, self._agent_died)
         self._start_all()
         while self._has_children():
-            self._wait()
+            self._fence = None if self._killing else read_fence(self._shared)
             now = time.monotonic()
-            if self._deadline is not None and now >= self._deadline:
-                self._deadline_passed()
             if self._fence is not None and now >= self._fence:
                 self._fence_passed()
+            if self._deadline is not None and now >= self._deadline:
+                self._deadline_passed()
+            self._wait()
+        self._fence = None  # there is nobody to kill
         self._show_the_rest()
         os.set_blocking(self._reports, True)
         self._tell("gone")
+        if self._will is not None and self._has_agent_ended and self._has_proof:
+            _become_will(self._will)
 
     def _wait(self) -> None:
         for fd, _ in self._poll.poll(self._wait_ms()):
@@ -249,6 +282,8 @@ class _Keeper:
         die_with_parent(signal.SIGKILL)
         if os.getppid() != self._pid:
             os._exit(PROGRAM_NOT_STARTED)
+        if self._will is not None:
+            os.close(self._will.fd)  # it holds the agent's secrets
         heard = self._hearing.connect(launch.rank)
         for path, fd in ((launch.stdout, 1), (launch.stderr, 2)):
             if path and fd not in heard:
@@ -307,8 +342,8 @@ class _Keeper:
             match line.split():
                 case [b"stop", signum, grace_s]:
                     self._stop(int(signum), float(grace_s))
-                case [b"fence", at]:
-                    self._fence = float(at)
+                case [b"fence"]:
+                    pass  # this has woken us up, and we look at it before the next wait
                 case unknown:
                     raise AssertionError(f"the agent said {unknown!r}")
 
@@ -384,6 +419,11 @@ class _Keeper:
             self._end_by(KILLED_CONSOLE_PATIENCE_S)
         elif not self._killing:
             self._kill()
+        if self._agent is not None:
+            # Only a dead agent has a last will. One that lives may have started other workers, and counts on its lease.
+            ended = select.poll()
+            ended.register(self._agent, select.POLLIN)
+            self._has_agent_ended = bool(ended.poll(poll_ms(AGENT_END_WAIT_S)))
 
     # The end
 
@@ -400,7 +440,6 @@ class _Keeper:
         patience_ends = self._deadline = time.monotonic() + patience_s
         shown = self._hearing.shown_bytes
         while not self._hearing.is_all_shown:
-            self._fence = None  # there is nobody to kill
             self._wait()
             if time.monotonic() < self._deadline:
                 continue
@@ -437,6 +476,17 @@ def _keep_only(fds: Collection[int]) -> None:
                 os.close(fd)
     for fd in fds:
         os.set_inheritable(fd, False)
+
+
+def _become_will(will: LastWill) -> None:
+    """Does not return, unless there is no such command: then what it was to do stays undone."""
+    _keep_only({will.fd})
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for fd in range(3):
+        os.dup2(nowhere, fd)  # readers of the agent's output need not wait for us
+    os.set_inheritable(will.fd, True)
+    with suppress(OSError):
+        os.execv(will.command[0], [*will.command, str(will.fd)])  # noqa: S606 - no shell is the point
 
 
 def poll_ms(wait_s: float) -> int:

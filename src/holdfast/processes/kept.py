@@ -15,10 +15,12 @@ import sys
 import time
 from contextlib import suppress
 
-from holdfast.processes.hearing import COUNT_BYTES
+from holdfast.processes.children import is_child
+from holdfast.processes.fence import write_fence
+from holdfast.processes.hearing import COUNT_BYTES, counts_offset
 from holdfast.processes.interruption import Uninterrupted, handlers
-from holdfast.processes.keeper import keep, poll_ms
-from holdfast.processes.launch import Launch, PickledCall
+from holdfast.processes.keeper import KILL_WAIT_S, POLL_MAX_S, keep, poll_ms
+from holdfast.processes.launch import LastWill, Launch, PickledCall
 from holdfast.processes.signal_setup import SignalSetup
 from holdfast.processes.standard_streams import open_missing
 
@@ -36,7 +38,11 @@ if TYPE_CHECKING:
             """Whether it can be used now; waits until that is known."""
 
         def fork_keeper(
-            self, launches: list[tuple[object, ...]], ends: tuple[int, int, int], fds: Sequence[int]
+            self,
+            launches: list[tuple[object, ...]],
+            ends: tuple[int, int, int],
+            fds: Sequence[int],
+            will: LastWill | None,
         ) -> tuple[int, int]:
             """A keeper in a copy of it: the process identifier, and a pidfd.
 
@@ -45,6 +51,13 @@ if TYPE_CHECKING:
             """
 
     from holdfast.processes.keeper import Ends
+
+FENCE_SPARE_S = 0.02
+"""How long after the fence the keeper may take to say that it kills the set, before the agent sees to it ..."""
+
+KEEPER_WAIT_S = 0.08
+"""... and how long a keeper that was told to continue may take, before it is killed, and the set with it. A lease ends
+a tenth of its time after the fence: 0.3 s."""
 
 _READ_BYTES = 65536
 _FRESH_KEEPER = "import sys; sys.path.insert(0, sys.argv[1]); from holdfast.processes.kept import main; main()"
@@ -73,7 +86,11 @@ class KeptProcesses:
     """A running set. Its state changes only in `update`, so that a caller decides when to look."""
 
     def __init__(
-        self, launches: Sequence[Launch], fence_at: float | None = None, template: KeeperSource | None = None
+        self,
+        launches: Sequence[Launch],
+        fence_at: float | None = None,
+        template: KeeperSource | None = None,
+        will: LastWill | None = None,
     ) -> None:
         self.pids: dict[int, int] = {}
         self.exits: dict[int, Exit] = {}
@@ -94,6 +111,10 @@ class KeptProcesses:
         self._keeper_fd = -1
         # Reentrant: a handler of the user's may close the set while the same thread is in here.
         self._lock = _thread.RLock()
+        # Held for what cannot block, by threads that must not wait for the other lock.
+        self._open_lock = _thread.allocate_lock()
+        self._fence_at = float("inf")
+        self._guard: _Guard | None = None
         self._ranks = [launch.rank for launch in launches]
 
         open_missing()
@@ -101,25 +122,29 @@ class KeptProcesses:
         try:
             fds += os.pipe()
             fds += os.pipe()
-            fds.append(os.memfd_create("holdfast-counts"))
-            commands, self._commands, self._reports, reports, self._counts = fds
+            fds.append(os.memfd_create("holdfast-set"))
+            commands, self._commands, self._reports, reports, self._shared = fds
             os.set_blocking(self._reports, False)
-            if fence_at is not None:
-                self.fence(fence_at)  # for the keeper to find: this process may be stopped before it can say more
-            ends = (commands, reports, self._counts)
+            os.set_blocking(self._commands, False)
+            if fence_at is not None:  # for the keeper to find: this process may be stopped before it can say more
+                write_fence(self._shared, fence_at)
+                self._fence_at = fence_at
+            ends = (commands, reports, self._shared)
             if template is None:
                 start = _fresh if _wants_fresh(launches) else _copy
-                self.keeper_pid = start(launches, ends, (self._commands, self._reports))
+                self.keeper_pid = start(launches, ends, (self._commands, self._reports), will)
             else:
                 passed = [fd for launch in launches for fd in launch.fds or ()]
                 plain = [_plain(launch) for launch in launches]
-                self.keeper_pid, self._keeper_fd = template.fork_keeper(plain, ends, passed)
+                self.keeper_pid, self._keeper_fd = template.fork_keeper(plain, ends, passed, will)
         except BaseException:
             for fd in fds:
                 os.close(fd)
             raise
         os.close(commands)
         os.close(reports)
+        if fence_at is not None:
+            self._start_guard()
 
     def fileno(self) -> int:
         """Readable when `update` has something to learn, and at the end."""
@@ -131,31 +156,97 @@ class KeptProcesses:
             if not self.is_gone:
                 with suppress(ProcessLookupError):
                     self._continue_keeper()
-                with suppress(BrokenPipeError):  # the keeper has ended, and nothing is left to stop
-                    os.write(self._commands, b"stop %d %f\n" % (signum, grace_s))
+                self._command(b"stop %d %f\n" % (signum, grace_s))
 
     def _continue_keeper(self) -> None:
         """Somebody may have stopped it."""
+        self._signal_keeper(signal.SIGCONT)
+
+    def _signal_keeper(self, signum: int) -> None:
         if self._keeper_fd >= 0:
-            signal.pidfd_send_signal(self._keeper_fd, signal.SIGCONT)
-        else:
-            os.kill(self.keeper_pid, signal.SIGCONT)  # our child, unreaped
+            signal.pidfd_send_signal(self._keeper_fd, signum)
+        elif is_child(self.keeper_pid):  # unreaped, unless somebody waits for every child of this process
+            os.kill(self.keeper_pid, signum)
+
+    def _command(self, line: bytes) -> None:
+        """Write to the keeper. One that has ended has nothing left to stop, and one that has not read thousands of
+        lines is stopped itself, and will find enough of them.
+        """
+        with suppress(BrokenPipeError, BlockingIOError):
+            os.write(self._commands, line)
 
     def fence(self, at: float) -> None:
-        """Let the set live until this monotonic time, or until a later fence. Any thread may say so."""
+        """Let the set live until this monotonic time, or until a later fence. Any thread may say so; it never waits."""
+        with self._open_lock:
+            if self.is_gone or self._shared < 0:
+                return
+            write_fence(self._shared, at)
+            is_earlier, self._fence_at = at < self._fence_at, at
+            if is_earlier:  # a later one is found when the old one is due
+                self._command(b"fence\n")
+        self._start_guard()
+        if is_earlier and self._guard is not None:
+            self._guard.wake()
+
+    def _start_guard(self) -> None:
+        with self._open_lock:
+            if self._guard is None and not self.is_gone and not self._closed:
+                self._guard = _Guard(self)
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the fence has passed, and the keeper should have said that it kills the set."""
+        return not self.is_fenced and not self.is_gone and self.overdue_in_s() <= 0
+
+    def overdue_in_s(self) -> float:
+        return self._fence_at + FENCE_SPARE_S - time.monotonic()
+
+    def enforce_fence(self) -> None:
+        """End an overdue set without its keeper, which is stopped, or gets no processor. SIGKILL also ends what is
+        stopped; the kernel then ends the workers, and their groups are ended here.
+        """
+        if self._hear_until(lambda: not self.is_overdue, time.monotonic()):
+            return
+        with suppress(ProcessLookupError):
+            self._continue_keeper()
+        if self._hear_until(lambda: not self.is_overdue, time.monotonic() + KEEPER_WAIT_S):
+            return
         with self._lock:
-            if not self.is_gone and self._commands >= 0:
-                with suppress(BrokenPipeError):  # the keeper has ended, and the set with it
-                    os.write(self._commands, b"fence %f\n" % at)
+            if self.is_overdue:
+                self._stopping = self.is_fenced = True
+                with suppress(ProcessLookupError):
+                    self._signal_keeper(signal.SIGKILL)
+        self._hear_until(lambda: self.is_gone, time.monotonic() + KILL_WAIT_S)
+
+    def _hear_until(self, is_true: Callable[[], bool], deadline: float) -> bool:
+        """Take in what the keeper says, in a thread of its own, until `is_true` or the deadline."""
+        with self._lock:
+            if self._reports < 0:
+                return True
+            self._users += 1
+        try:
+            poll = select.poll()
+            poll.register(self._reports, select.POLLIN)
+            while True:
+                self.update()
+                wait_s = deadline - time.monotonic()
+                if is_true() or self.is_gone or wait_s <= 0:
+                    return is_true() or self.is_gone
+                poll.poll(poll_ms(wait_s))
+        finally:
+            with self._lock:
+                self._users -= 1
+                self._release()
 
     def output_bytes(self) -> dict[int, int]:
         """By rank, how much the keeper has heard so far: all of stderr where it is not a file, and of stdout where
         both are the same console.
         """
         with self._lock:
-            data = b"" if self._counts < 0 else os.pread(self._counts, (max(self._ranks) + 1) * COUNT_BYTES, 0)
+            data = b"" if self._shared < 0 else os.pread(self._shared, counts_offset(max(self._ranks) + 1), 0)
         return {
-            rank: int.from_bytes(data[rank * COUNT_BYTES : (rank + 1) * COUNT_BYTES], "little") for rank in self._ranks
+            rank: int.from_bytes(data[counts_offset(rank) : counts_offset(rank) + COUNT_BYTES], "little")
+            for rank in self._ranks
         }
 
     def wait_until(self, is_true: Callable[[], bool], deadline: float | None, signals: SignalWakeUp) -> None:
@@ -186,7 +277,13 @@ class KeptProcesses:
         """Let go of the keeper: the set is gone, or will not go."""
         with self._lock:
             self._closed = True
+            if self._guard is not None:
+                self._guard.wake()
             self._release()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
 
     def update(self) -> None:
         """Take in what the keeper has reported so far, without waiting."""
@@ -247,6 +344,10 @@ class KeptProcesses:
 
     def _end(self) -> None:
         self.is_started = self.is_gone = True
+        if self._guard is not None:
+            self._guard.wake()
+        with suppress(ProcessLookupError):  # it has nothing left to do; one that was stopped just now would keep us
+            self._signal_keeper(signal.SIGKILL)
         if self._keeper_fd >= 0:
             poll = select.poll()
             poll.register(self._keeper_fd, select.POLLIN)
@@ -258,12 +359,41 @@ class KeptProcesses:
     def _release(self) -> None:
         """Close the descriptors once no thread waits on them."""
         if self._closed and not self._users and self._reports >= 0:
-            for fd in (self._reports, self._commands, self._counts):
-                os.close(fd)
-            self._reports = self._commands = self._counts = -1
+            with self._open_lock:
+                for fd in (self._reports, self._commands, self._shared):
+                    os.close(fd)
+                self._reports = self._commands = self._shared = -1
             if self._keeper_fd >= 0:
                 os.close(self._keeper_fd)
                 self._keeper_fd = -1
+
+
+class _Guard:
+    """The agent's own eye on the fence: a thread that waits for it beside the keeper, which somebody may have stopped.
+
+    It sleeps until the fence that it knows, so one that is renewed in time wakes it up once in a lease.
+    """
+
+    def __init__(self, kept: KeptProcesses) -> None:
+        import threading  # noqa: PLC0415 - only of a set that has a fence
+
+        self._kept = kept
+        self._news = threading.Event()
+        threading.Thread(target=self._watch, name="holdfast-fence", daemon=True).start()
+
+    def wake(self) -> None:
+        """The fence is earlier than it was, or the set is gone."""
+        self._news.set()
+
+    def _watch(self) -> None:
+        kept = self._kept
+        while not kept.is_gone and not kept.is_closed and not kept.is_fenced:
+            wait_s = kept.overdue_in_s()
+            if wait_s > 0:
+                self._news.wait(min(wait_s, POLL_MAX_S))
+                self._news.clear()
+            else:
+                kept.enforce_fence()
 
 
 def _wants_fresh(launches: Sequence[Launch]) -> bool:
@@ -283,7 +413,7 @@ def _has_threads() -> bool:
         return threading.active_count() > 1
 
 
-def _copy(launches: Sequence[Launch], ends: Ends, agents_ends: Sequence[int]) -> int:
+def _copy(launches: Sequence[Launch], ends: Ends, agents_ends: Sequence[int], will: LastWill | None) -> int:
     for stream in (sys.stdout, sys.stderr):
         # Or the copies would write it again. It may be any object of the user's, or None.
         with suppress(AttributeError, ValueError, OSError):
@@ -295,23 +425,25 @@ def _copy(launches: Sequence[Launch], ends: Ends, agents_ends: Sequence[int]) ->
         if pid == 0:
             for fd in agents_ends:
                 os.close(fd)
-            keep(launches, ends, agent_pid, signals)
+            keep(launches, ends, agent_pid, signals, will)
         return pid
     finally:
         signals.unblock()
 
 
-def _fresh(launches: Sequence[Launch], ends: Ends, _agents_ends: Sequence[int]) -> int:
+def _fresh(launches: Sequence[Launch], ends: Ends, _agents_ends: Sequence[int], will: LastWill | None) -> int:
     import marshal  # noqa: PLC0415 - not needed for a copy
 
     signals = SignalSetup.block_all()
     brief = os.memfd_create("holdfast-keeper")
     try:
         with open(brief, "wb", closefd=False) as file:
-            signal_numbers = (tuple(map(int, signals.blocked)), tuple(map(int, signals.ignored)))
-            marshal.dump(([_plain(each) for each in launches], ends, os.getpid(), signal_numbers), file)
+            plain_will = None if will is None else (list(will.command), will.fd)
+            marshal.dump(([_plain(each) for each in launches], ends, os.getpid(), signals.plain(), plain_will), file)
         os.lseek(brief, 0, os.SEEK_SET)
         passed = {brief, *ends, *(fd for launch in launches for fd in launch.fds or ())}
+        if will is not None:
+            passed.add(will.fd)
         return os.posix_spawn(
             sys.executable,
             [sys.executable, *_interpreter_flags(launches), "-c", _FRESH_KEEPER, _import_root(), str(brief)],
@@ -349,9 +481,9 @@ def main() -> NoReturn:
     import marshal  # noqa: PLC0415 - not needed for a copy
 
     with open(int(sys.argv[2]), "rb") as file:
-        plain_launches, ends, agent_pid, (blocked, ignored) = marshal.load(file)  # noqa: S302 - from our parent
+        plain_launches, ends, agent_pid, signals, will = marshal.load(file)  # noqa: S302 - from our parent
     launches = [
         Launch(rank, PickledCall(*program) if isinstance(program, tuple) else program, *rest)
         for rank, program, *rest in plain_launches
     ]
-    keep(launches, ends, agent_pid, SignalSetup(blocked, ignored))
+    keep(launches, ends, agent_pid, SignalSetup(*signals), None if will is None else LastWill(*will))

@@ -42,6 +42,18 @@ class Launch:
         self.in_process = in_process
 
 
+class LastWill:
+    """What a keeper becomes when its agent has died and nothing is left of the set: a command, whose last argument
+    is the number of `fd`. The agent may write to that file at any time; workers do not have it.
+    """
+
+    __slots__ = ("command", "fd")
+
+    def __init__(self, command: Sequence[str], fd: int) -> None:
+        self.command = command
+        self.fd = fd
+
+
 class Becoming(BaseException):
     """Raised out of `keep` in a worker: this process is ready to become the program of `launch`."""
 

@@ -1,8 +1,9 @@
-"""What a process that failed has left behind: the end of its stderr, the stacks of a native crash."""
+"""What a process has left behind: the end of its stderr, the stacks of a native crash, word of a good end."""
 
 from __future__ import annotations
 
 import os
+import stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,18 +18,31 @@ STACKS_MAX_BYTES = 64 * 1024
 STACKS_SUFFIX = ".stacks"
 """Beside a worker's page: the file that its fault handler writes the stacks of its threads to."""
 
+END_SUFFIX = ".ended"
+"""Beside a worker's page: the file with the identifier of a process whose program has ended well."""
+
+END_MARK_MAX_BYTES = 32
+
 PAGE_VARIABLE = "HOLDFAST_WORKER_PAGE"
 
 
 def end_of(path: str, max_bytes: int = END_MAX_BYTES) -> str:
-    """The last part of a file as text; "" if it cannot be read."""
+    """The last part of a file as text; "" if it cannot be read, or is no file: a worker may have put a pipe there."""
     try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            file.seek(max(0, size - max_bytes))
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                return ""
+            file.seek(max(0, status.st_size - max_bytes))
             return file.read(max_bytes).decode("utf-8", "backslashreplace")
     except OSError:
         return ""
+
+
+def has_ended_well(env: Mapping[str, str], pid: int) -> bool:
+    """Whether the program of the worker `pid`, with this environment, had ended well before its interpreter did."""
+    page = env.get(PAGE_VARIABLE)
+    return bool(page) and end_of(f"{page}{END_SUFFIX}", END_MARK_MAX_BYTES) == str(pid)
 
 
 def crash_stacks(env: Mapping[str, str]) -> str:

@@ -1,12 +1,16 @@
-"""How processes treat signals: the keeper, and the workers it starts as if somebody else had."""
+"""What the keeper and its workers inherit: how they treat signals, and how many files a worker may have open."""
 
 from __future__ import annotations
 
 import signal
 
+from holdfast import descriptors
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    Plain = tuple[tuple[int, ...], tuple[int, ...], int | None]
 
 _FAULTS = frozenset(
     (
@@ -24,13 +28,21 @@ _IGNORED_BY_PYTHON = frozenset((signal.SIGPIPE, signal.SIGXFSZ))
 
 
 class SignalSetup:
-    """How the agent treated signals, so that the workers can start as if it had started them."""
+    """How the agent treated signals, so that the workers can start as if it had started them.
 
-    __slots__ = ("blocked", "ignored")
+    `files_max` is the limit of open files that they are to have, if the agent has raised its own.
+    """
 
-    def __init__(self, blocked: Iterable[int], ignored: Iterable[int]) -> None:
+    __slots__ = ("blocked", "files_max", "ignored")
+
+    def __init__(self, blocked: Iterable[int], ignored: Iterable[int], files_max: int | None = None) -> None:
         self.blocked = tuple(blocked)
         self.ignored = tuple(ignored)
+        self.files_max = files_max
+
+    def plain(self) -> Plain:
+        """The arguments that make another one, for `marshal`."""
+        return tuple(map(int, self.blocked)), tuple(map(int, self.ignored)), self.files_max
 
     @classmethod
     def block_all(cls) -> SignalSetup:
@@ -38,7 +50,8 @@ class SignalSetup:
         ignored = [
             s for s in signal.valid_signals() if s not in _IGNORED_BY_PYTHON and signal.getsignal(s) is signal.SIG_IGN
         ]
-        return cls(signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()), ignored)
+        files_max = descriptors.before()
+        return cls(signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()), ignored, files_max)
 
     def unblock(self) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, self.blocked)
@@ -47,6 +60,8 @@ class SignalSetup:
         """In a worker: the agent's dispositions, with what no program expects to inherit set to default."""
         for signum in signal.valid_signals() - _UNCATCHABLE:
             signal.signal(signum, signal.SIG_IGN if signum in self.ignored else signal.SIG_DFL)
+        if self.files_max is not None:
+            descriptors.restore(self.files_max)
         self.unblock()
 
 

@@ -1,7 +1,7 @@
 """Nodes that come and go: the handler between an agent, which waits, and a member of a group, which never does.
 
-The member lives in a thread of its own with an event loop. It leaves word here and writes to an eventfd; the agent
-waits for that together with all else that it waits for.
+The member lives in a thread of its own with an event loop. What it says goes through a `Handover`, whose descriptor the
+agent waits for together with all else that it waits for. What the agent says runs in the member's event loop.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import select
+import threading
 import time
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
@@ -19,10 +20,12 @@ from holdfast.coordination.blocking import BlockingStore, LoopThread
 from holdfast.coordination.errors import CoordinationError, StoreRefusedError, StoreUnavailableError
 from holdfast.coordination.mirror import Mirror, follow
 from holdfast.coordination.model import Delete, Modified, Put, Transaction, absent
+from holdfast.errors.tree import HoldfastError, InputError, PlatformError
 from holdfast.logger import get_logger
 from holdfast.processes.interruption import SignalWakeUp, Uninterrupted, handlers
 from holdfast.processes.keeper import poll_ms
 from holdfast.rendezvous.addresses import own_addresses, told_to_others
+from holdfast.rendezvous.elastic_settings import answer_timeout_s
 from holdfast.rendezvous.errors import (
     JobFailedError,
     RendezvousClosedError,
@@ -31,7 +34,9 @@ from holdfast.rendezvous.errors import (
     RendezvousTimeoutError,
 )
 from holdfast.rendezvous.handler import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo, RoundOver
+from holdfast.rendezvous.handover import Broke, Handover, Left, StacksAsked, Started, Stopped
 from holdfast.rendezvous.hosting import Hosting
+from holdfast.rendezvous.last_will import LeaseWill
 from holdfast.rendezvous.member import Member
 from holdfast.rendezvous.membership import RETRY_S, Membership
 from holdfast.rendezvous.records import (
@@ -42,6 +47,7 @@ from holdfast.rendezvous.records import (
     Keys,
     Node,
     StacksRequest,
+    differences,
     encode,
 )
 from holdfast.rendezvous.shared_store import SharedStore
@@ -52,8 +58,10 @@ if TYPE_CHECKING:
 
     from holdfast.coordination.store import CoordinationStore
     from holdfast.errors import ProcessFailure
+    from holdfast.processes.launch import LastWill
     from holdfast.rendezvous.decide import Leave, Stop
     from holdfast.rendezvous.elastic_settings import ElasticSettings
+    from holdfast.rendezvous.handover import Event
     from holdfast.rendezvous.records import Generation
 
 SAY_AFTER_S = 2.0
@@ -81,23 +89,18 @@ class ElasticRendezvous(RendezvousHandler):
         self._keys = Keys(run_id)
         self._node = Node(os.uname().nodename, "", 0, "default", 1, settings.rank)
         self._limits = settings.limits
-        self._wanted: StacksRequest | None = None
         self._closing_reason = ""
         self._thread: LoopThread | None = None
         self._store: CoordinationStore | None = None
         self._member: Member | None = None
         self._hosting: Hosting | None = None
         self._fence: Callable[[float], None] | None = None
+        self._will: LeaseWill | None = None
         self._saying: asyncio.TimerHandle | None = None
         self._status = ""
-        # What the member says, for the agent to read after `_news` became readable.
-        self._news = -1
-        self._generation: Generation | None = None
-        self._rank = -1
-        self._has_started = False
-        self._stop: Stop | None = None
-        self._left: Leave | None = None
-        self._error: Exception | None = None
+        self._handover: Handover | None = None
+        self._fence_lock = threading.Lock()
+        self._warned_of = ""
 
     # The interface
 
@@ -119,7 +122,14 @@ class ElasticRendezvous(RendezvousHandler):
         restart_window_s: float = 0.0,
         restart_policy: str = "auto",
     ) -> None:
-        self._node = replace(self._node, role=role, workers=local_world_size)
+        limits = self._settings.limits
+        fingerprint = replace(
+            self._node.fingerprint,
+            min_nodes=limits.min_nodes,
+            max_nodes=limits.max_nodes,
+            max_restarts=max_restarts,
+        )
+        self._node = replace(self._node, role=role, workers=local_world_size, fingerprint=fingerprint)
         self._limits = replace(
             self._settings.limits,
             max_restarts=max_restarts,
@@ -127,35 +137,51 @@ class ElasticRendezvous(RendezvousHandler):
             restart_policy=restart_policy,
         )
 
+    def identify(self, program: str, arguments: str) -> None:
+        fingerprint = replace(self._node.fingerprint, program=program, arguments=arguments)
+        self._node = replace(self._node, fingerprint=fingerprint)
+
     def next_rendezvous(self) -> RendezvousInfo:
         if self._thread is None:
-            self._news = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            self._thread = LoopThread()
-        self._has_started = False
-        self._thread.start(self._seek())
-        while True:
-            if self._error is not None:
-                raise self._explained(self._error)
-            if self._left is not None:
-                raise self._reason_for_leaving(self._left)
-            if self._has_started:
-                return self._info()
+            self._handover = Handover()
+            self._thread = LoopThread(on_death=self._die)
+            self._thread.loop.set_exception_handler(_log_uncaught)
+        handover = self._news()
+        handover.seek()
+        self._raise_if_over(handover)
+        with suppress(StoreUnavailableError):  # the thread has died, and says so
+            self._thread.start(self._seek())
+        while handover.started is None:
             self._wait_for_news(None)
+            self._raise_if_over(handover)
+        self._warn_of_differences(handover.started.generation)
+        return self._info()
 
     def fileno(self) -> int:
-        return self._news
+        return -1 if self._handover is None else self._handover.fileno()
 
     def round_over(self) -> RoundOver | None:
-        self._drain()
-        if self._error is not None:
-            return RoundOver(str(self._explained(self._error)))
-        stop = self._stop
-        return None if stop is None else RoundOver(stop.reason, may_finish=stop.may_finish)
+        match None if self._handover is None else self._handover.tell_end():
+            case Broke(error=error):
+                return RoundOver(str(self._explained(error)))
+            case Stopped(reason=reason, may_finish=may_finish):
+                return RoundOver(reason, may_finish=may_finish)
+            case Left(reason=reason):
+                return RoundOver(reason)
+        return None
 
     def on_lease(self, fence: Callable[[float], None] | None) -> None:
-        self._fence = fence
-        if fence is not None and self._member is not None:
-            fence(self._member.membership.fence_at)
+        with self._fence_lock:  # a renewal that comes at the same time must not be overtaken by what was before it
+            self._fence = fence
+            if fence is not None and self._member is not None:
+                fence(self._member.membership.fence_at)
+
+    def last_will(self) -> LastWill | None:
+        if self._will is None and self._member is not None:
+            ttl_s = self._settings.ttl_s
+            self._will = LeaseWill(self._place.access(), answer_timeout_s(ttl_s), ttl_s)
+            self._will.name_lease(self._member.membership.me.lease)
+        return self._will
 
     def report_failure(self, rank: int, failure: ProcessFailure, others: int = 0, node_rank: int | None = None) -> None:
         from holdfast.errors.summary import gist  # noqa: PLC0415 - only of a failure
@@ -163,8 +189,9 @@ class ElasticRendezvous(RendezvousHandler):
 
         assert self._member is not None
         node = self._member.membership.me.node
-        if node_rank is not None and self._generation is not None:
-            node = self._generation.members[node_rank].node
+        generation = self._current()
+        if node_rank is not None and generation is not None:
+            node = generation.members[node_rank].node
         told = Failure(
             node=node,
             host=failure.host,
@@ -188,19 +215,10 @@ class ElasticRendezvous(RendezvousHandler):
         self._tell(self._member.fail, told)
 
     def ask_for_stacks(self, request_id: str, reason: str) -> bool:
-        generation = self._generation
-        assert self._store is not None
-        assert self._thread is not None
-        assert self._member is not None
+        generation = self._current()
         assert generation is not None
-        me, view = self._member.membership.me, self._member.membership.view
-        if view is None or view.generation is None or view.generation.number != generation.number:
-            return False
-        # One at a time: two nodes that wait for each other would not answer. One that is lost does not ask any more.
-        guards = (Modified(self._keys.generation, view.generation_revision), absent(self._keys.broken))
-        put = Put(self._keys.stacks, encode(StacksRequest(generation.number, request_id, me.node, reason)), me.lease)
-        transaction = Transaction((*guards, absent(self._keys.end), absent(self._keys.stacks)), (put,))
-        return self._thread.call(self._store.transact(transaction), LEAVE_TIMEOUT_S).succeeded
+        assert self._thread is not None
+        return self._thread.call(self._ask_for_stacks(generation.number, request_id, reason), LEAVE_TIMEOUT_S)
 
     def stacks_gathered(self) -> None:
         assert self._store is not None
@@ -208,22 +226,31 @@ class ElasticRendezvous(RendezvousHandler):
         self._thread.call(self._store.transact(Transaction((), (Delete(self._keys.stacks),))), LEAVE_TIMEOUT_S)
 
     def stacks_wanted(self) -> StacksRequest | None:
-        wanted, self._wanted = self._wanted, None
-        generation, member = self._generation, self._member
-        if wanted is None or generation is None or member is None or wanted.generation != generation.number:
+        wanted = None if self._handover is None else self._handover.take_stacks()
+        if wanted is None or self._member is None or wanted.node == self._member.membership.me.node:
             return None
-        return None if wanted.node == member.membership.me.node else wanted
+        return wanted
 
     def wait_for_end(self, timeout_s: float) -> bool:
         assert self._member is not None
         deadline = time.monotonic() + timeout_s
         self._tell(self._member.succeed)
-        while self._left is None and self._stop is None and self._error is None:
+        while (over := self._news().tell_end()) is None:
             if time.monotonic() >= deadline:
                 raise TimeoutError(f"not done after {timeout_s:g} s: {', '.join(self._missing()) or 'other nodes'}")
             self._wait_for_news(deadline)
-        end = None if self._left is None else self._left.end
-        return end is not None and end.kind is EndKind.SUCCEEDED
+        if isinstance(over, Left) and over.end is not None:
+            return over.end.kind is EndKind.SUCCEEDED
+        if isinstance(over, Stopped) or not over.is_recorded:
+            return False
+        if isinstance(over, Broke) and not isinstance(over.error, CoordinationError):
+            return False
+        # Our part is done, and the others have our word for it: whatever the end is, this node did not fail.
+        why = over.reason if isinstance(over, Left) else str(over.error)
+        log.warning(
+            "the workers of this node are done, and that is recorded; the end of the job could not be read: %s", why
+        )
+        return True
 
     def is_closed(self) -> bool:
         member = self._member
@@ -235,11 +262,12 @@ class ElasticRendezvous(RendezvousHandler):
 
     def num_nodes_waiting(self) -> int:
         """Known to the leader only, and to no purpose: nodes are let in when `round_over` says so."""
-        member = self._member
-        view = None if member is None else member.membership.view
-        if view is None or view.generation is None or not view.is_whole:
+        if self._thread is None or self._member is None:
             return 0
-        return len(view.nodes.keys() - {each.node for each in view.generation.members})
+        try:
+            return self._thread.call(self._count_waiting(self._member.membership), LEAVE_TIMEOUT_S)
+        except (CoordinationError, TimeoutError):
+            return 0
 
     def explain(self, reason: str) -> None:
         self._closing_reason = reason
@@ -264,46 +292,69 @@ class ElasticRendezvous(RendezvousHandler):
 
     # In the agent's thread
 
+    def _raise_if_over(self, handover: Handover) -> None:
+        handover.take_in()
+        if handover.broke is not None:
+            raise self._explained(handover.broke.error)
+        if handover.left is not None:
+            raise self._reason_for_leaving(handover.left)
+
+    def _news(self) -> Handover:
+        assert self._handover is not None
+        return self._handover
+
+    def _current(self) -> Generation | None:
+        """The generation of this agent's round, if it has one."""
+        started = None if self._handover is None else self._handover.started
+        return None if started is None else started.generation
+
     def _wait_for_news(self, deadline: float | None) -> None:
         """Until the member has something to say, or the deadline; a signal raises."""
         poll = select.poll()
-        poll.register(self._news, select.POLLIN)
+        poll.register(self._news(), select.POLLIN)
         with Uninterrupted(), SignalWakeUp() as signals:
             if signals.fd is not None:
                 poll.register(signals.fd, select.POLLIN)
             handlers.raise_pending(sections=1)
             poll.poll(None if deadline is None else poll_ms(deadline - time.monotonic()))
-        self._drain()
-
-    def _drain(self) -> None:
-        if self._news >= 0:
-            with suppress(BlockingIOError):
-                os.eventfd_read(self._news)
 
     def _tell(self, method: Callable[..., None], *args: Any) -> None:
+        """Have the member do something. One that is no more has said so: `Broke` is in the queue, or will be."""
         assert self._thread is not None
-        self._thread.loop.call_soon_threadsafe(method, *args)
+        self._thread.tell(method, *args)
 
     def _info(self) -> RendezvousInfo:
-        generation = self._generation
-        assert generation is not None
+        started = self._news().started
+        assert started is not None
         assert self._store is not None
         assert self._thread is not None
+        generation = started.generation
         store = SharedStore(BlockingStore(self._store, self._thread), self._keys.values_of(generation.number))
         return RendezvousInfo(
             store,
-            self._rank,
+            started.rank,
             len(generation.members),
             RendezvousStoreInfo(generation.master_address, generation.master_port),
             restart_count=generation.restarts,
             generation=generation.number,
             nodes=[(member.role, member.workers) for member in generation.members],
             coordinator_port=generation.coordinator_port,
-            hosting=self._hosting,
+            hosting=started.hosting,
             after=generation.after,
+            max_restarts=generation.max_restarts,
+            job=generation.job,
+            lost=generation.lost,
         )
 
-    def _reason_for_leaving(self, left: Leave) -> Exception:
+    def _warn_of_differences(self, generation: Generation) -> None:
+        """Say once in a job what this node was told and the node that began the job was not."""
+        if generation.job == self._warned_of:
+            return
+        self._warned_of = generation.job
+        for difference in differences(self._node.fingerprint, generation.fingerprint):
+            log.warning("run %r: %s", self._run_id, difference)
+
+    def _reason_for_leaving(self, left: Left) -> Exception:
         end = left.end
         if end is None:
             return self._reason_without_end(left)
@@ -317,32 +368,41 @@ class ElasticRendezvous(RendezvousHandler):
             return JobFailedError(end.reason, end.failure, end.victims, end.ruling)
         return RendezvousClosedError(end.reason)
 
-    def _reason_without_end(self, left: Leave) -> Exception:
-        assert self._member is not None
-        me = self._member.membership.me
+    def _reason_without_end(self, left: Left) -> Exception:
         hint = "" if self._place.may_return else "; a job that meets in etcd (--rdzv-backend etcd) survives that"
-        if me.store_is_gone:
+        if left.is_refused:
+            return InputError(f"--rdzv-id {self._run_id!r}: this node is not let in: {left.reason}")
+        if left.store_is_gone and self._member is not None and self._member.store_was_replaced:
+            return RendezvousConnectionError(
+                f"{self._place.name} was replaced: the agent that served it has ended, and another one serves a new "
+                f"store there; this job ended with the old one{hint}"
+            )
+        if left.store_is_gone:
             return RendezvousConnectionError(
                 f"{self._place.name} is gone with the node that served it, and the job with it{hint}"
             )
-        if me.cut_off_since is not None:
+        if left.is_cut_off:
             patience_s = self._settings.limits.join_timeout_s
             return RendezvousConnectionError(f"{self._place.name} could not be reached for {patience_s:g} s{hint}")
         return RendezvousTimeoutError(f"{left.reason} (run {self._run_id!r}, {self._place.name})")
 
-    def _explained(self, error: Exception) -> Exception:
+    def _explained(self, error: BaseException) -> Exception:
         if isinstance(error, StoreRefusedError):
             return RendezvousConnectionError(str(error))
         if isinstance(error, CoordinationError):
             return RendezvousConnectionError(f"{self._place.name}: {error}")
-        return error
+        if isinstance(error, HoldfastError):
+            return error
+        explained = PlatformError(f"holdfast has a bug: {type(error).__name__}: {error}")
+        explained.__cause__ = error
+        return explained
 
     def _has_taken_part(self) -> bool:
         return self._member is not None and self._member.membership.has_joined
 
     def _missing(self) -> list[str]:
         """Who of the generation is not done, as far as the store can be asked."""
-        generation = self._generation
+        generation = self._current()
         assert self._store is not None
         assert self._thread is not None
         if generation is None:
@@ -358,13 +418,27 @@ class ElasticRendezvous(RendezvousHandler):
 
     def _close(self, reason: str) -> None:
         """End the job for all, and see that it is written."""
-        member = self._member
-        if self._thread is None or member is None or self._left is not None or self._error is not None:
+        member, handover = self._member, self._handover
+        if self._thread is None or member is None or handover is None:
             return
-        self._tell(member.close, End(EndKind.CLOSED, reason))
+        end = End(EndKind.CLOSED, reason)
         deadline = time.monotonic() + self._settings.close_timeout_s
-        while self._left is None and self._error is None and time.monotonic() < deadline:
+        self._tell(member.close, end)
+        while True:
+            handover.tell_end()
+            if handover.broke is not None:
+                self._close_without_member(handover.broke, end)
+            if handover.broke is not None or handover.left is not None or time.monotonic() >= deadline:
+                return
             self._wait_for_news(deadline)
+
+    def _close_without_member(self, broke: Broke, end: End) -> None:
+        """After a bug the member cannot say that this node ends the job; without a word the others would wait."""
+        if self._store is None or self._thread is None or isinstance(broke.error, (CoordinationError, HoldfastError)):
+            return
+        put = Put(self._keys.end, encode(end))
+        with suppress(CoordinationError, TimeoutError):
+            self._thread.call(self._store.transact(Transaction((absent(self._keys.end),), (put,))), LEAVE_TIMEOUT_S)
 
     def _leave(self, patience_s: float) -> bool:
         """Give back the lease and let go of the store; its host first waits for the others to leave."""
@@ -372,16 +446,20 @@ class ElasticRendezvous(RendezvousHandler):
         if thread is None:
             return True
         self._fence = None
-        self._let_go()
         try:
             thread.call(self._end(patience_s), patience_s + LEAVE_TIMEOUT_S)
         except (CoordinationError, TimeoutError, OSError) as error:
             log.info("left %s without a farewell: %s", self._place.name, error)
             return False
         finally:
-            thread.close()
-            os.close(self._news)
-            self._news = -1
+            has_ended = thread.close()
+            self._let_go()
+            handover, self._handover = self._handover, None
+            if has_ended and handover is not None:  # a thread that lives might still write to the descriptor
+                handover.close()
+            if has_ended and self._will is not None:  # as above
+                self._will.close()
+            self._will = None
         return True
 
     # In the member's thread
@@ -390,12 +468,16 @@ class ElasticRendezvous(RendezvousHandler):
         try:
             await self._seek_a_place()
         except Exception as error:  # noqa: BLE001 - the agent waits for word, whatever happened here
-            self.break_down(error)
+            if self._member is None:
+                self.break_down(error)
+            else:
+                self._member.break_down(error)
 
     async def _seek_a_place(self) -> None:
         loop = asyncio.get_running_loop()
         if self._store is None:
             self._store = await self._place.open()
+            self._look_for_an_end()
         if self._member is None:
             address = await self._find_address(self._store, loop)
             self._node = replace(self._node, address=address)
@@ -413,9 +495,37 @@ class ElasticRendezvous(RendezvousHandler):
         self._let_go()
         self._hosting = Hosting(self._listens_on, serves_store=self._settings.agent_serves)
         self._node = replace(self._node, port=self._hosting.port, coordinator_port=self._hosting.coordinator_port)
-        # Here, and not by the agent: the member may have stopped the last round after the agent was through with it.
-        self._stop = None
         self._member.seek(self._node)
+
+    def _look_for_an_end(self) -> None:
+        """A node that serves a new store may have come too late for a job whose store has ended with it.
+
+        Raises:
+            RendezvousClosedError: it has.
+        """
+        if not self._place.is_host:
+            return
+        from holdfast.rendezvous.ended_runs import RECENT_S, find_end, is_late, seconds_ago  # noqa: PLC0415 - the host only
+
+        note = find_end(self._run_id, self._place.name)
+        if note is None:
+            return
+        if is_late(note):
+            raise RendezvousClosedError(
+                f"run {self._run_id!r} has ended before this agent could join it ({note.kind}: {note.reason})"
+            )
+        if seconds_ago(note) < RECENT_S:
+            log.warning(
+                "run %r ended here %.0f s ago (%s); this agent begins it anew",
+                *(self._run_id, seconds_ago(note), note.kind),
+            )
+
+    def _note_end(self) -> None:
+        view = None if self._member is None else self._member.membership.view
+        if self._place.is_host and view is not None and view.end is not None:
+            from holdfast.rendezvous.ended_runs import note_end  # noqa: PLC0415 - the host only
+
+            note_end(self._run_id, self._place.name, view.end)
 
     async def _find_address(self, store: CoordinationStore, loop: asyncio.AbstractEventLoop) -> str:
         """The address that others reach this node at: what it was told, or where it reaches the store from."""
@@ -436,31 +546,65 @@ class ElasticRendezvous(RendezvousHandler):
                 await asyncio.sleep(RETRY_S)
                 if error.is_gone:
                     await self._place.look_again()
+                    self._look_for_an_end()
             else:
                 address = self._local_addr or store.local_address() or self._node.host
                 return told_to_others(address, self._place.hosts)
 
+    async def _ask_for_stacks(self, generation: int, request_id: str, reason: str) -> bool:
+        assert self._store is not None
+        assert self._member is not None
+        me, view = self._member.membership.me, self._member.membership.view
+        if view is None or view.generation is None or view.generation.number != generation:
+            return False
+        # One at a time: two nodes that wait for each other would not answer. One that is lost does not ask any more.
+        guards = (Modified(self._keys.generation, view.generation_revision), absent(self._keys.broken))
+        put = Put(self._keys.stacks, encode(StacksRequest(generation, request_id, me.node, reason)), me.lease)
+        transaction = Transaction((*guards, absent(self._keys.end), absent(self._keys.stacks)), (put,))
+        return (await self._store.transact(transaction)).succeeded
+
+    async def _count_waiting(self, membership: Membership) -> int:
+        view = membership.view
+        if view is None or view.generation is None or not view.is_whole:
+            return 0
+        return len(view.nodes.keys() - {each.node for each in view.generation.members})
+
     async def _end(self, patience_s: float) -> None:
-        if self._saying is not None:
-            self._saying.cancel()
+        self._hush()
+        self._let_go()
         try:
-            if self._member is not None:
-                await self._member.end()
-            if self._store is not None and self._place.is_host and patience_s > 0:
-                with suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._others_left(self._store), patience_s)
+            try:
+                if self._member is not None:
+                    await self._member.end()
+            finally:  # also if our own lease could not be given back: the others may still have to read the end
+                if self._store is not None and self._place.is_host and patience_s > 0:
+                    with suppress(asyncio.TimeoutError):
+                        await asyncio.wait_for(self._others_left(self._store), patience_s)
         finally:
+            self._note_end()
             if self._store is not None:
                 await self._store.close()
             await self._place.close()
 
+    async def _die(self, error: BaseException) -> None:
+        """The loop ends by a bug, and nobody is left to give back the lease: it runs out by itself."""
+        self.break_down(error)
+        if self._store is not None:
+            await self._store.close()
+        await self._place.close()
+
     async def _others_left(self, store: CoordinationStore) -> None:
-        nodes = Mirror()
-        async with aclosing(follow(store, self._keys.nodes)) as news:
-            async for item in news:
-                nodes.apply(item)
-                if not nodes.entries:
-                    return
+        while True:
+            nodes = Mirror()
+            try:
+                async with aclosing(follow(store, self._keys.nodes)) as news:
+                    async for item in news:
+                        nodes.apply(item)
+                        if not nodes.entries:
+                            return
+            except StoreUnavailableError:  # a machine that is busy may lose the connection to itself
+                pass
+            await asyncio.sleep(RETRY_S)
 
     # What the member says, from its thread
 
@@ -470,26 +614,37 @@ class ElasticRendezvous(RendezvousHandler):
         assert rank is not None
         if rank > 0:
             self._let_go()
-        self._generation, self._rank, self._has_started = generation, rank, True
         self._hush()
-        self._wake()
+        self._say(Started(generation, rank, self._hosting))
 
     def stop(self, reason: Stop) -> None:
-        self._stop = reason
-        self._wake()
+        assert self._member is not None
+        self._say(Stopped(self._member.membership.me.running, reason.reason, reason.may_finish))
 
     def leave_group(self, reason: Leave) -> None:
-        self._left = reason
-        self._wake()
+        assert self._member is not None
+        me = self._member.membership.me
+        is_cut_off = me.cut_off_since is not None
+        self._say(
+            Left(
+                reason.end,
+                reason.reason,
+                me.store_is_gone,
+                is_cut_off,
+                me.is_done_published,
+                is_refused=reason.is_refused,
+            )
+        )
 
     def fence(self, fence_at: float) -> None:
-        fence = self._fence
-        if fence is not None:
-            fence(fence_at)
+        if self._will is not None and self._member is not None:
+            self._will.name_lease(self._member.membership.me.lease)
+        with self._fence_lock:
+            if self._fence is not None:
+                self._fence(fence_at)
 
     def stacks(self, request: StacksRequest) -> None:
-        self._wanted = request
-        self._wake()
+        self._say(StacksAsked(request))
 
     def status(self, text: str) -> None:
         """Say what is waited for, once it takes long."""
@@ -497,18 +652,23 @@ class ElasticRendezvous(RendezvousHandler):
         if not text:
             self._hush()
         elif self._saying is None:
-            self._saying = asyncio.get_running_loop().call_later(SAY_AFTER_S, self._say)
+            self._saying = asyncio.get_running_loop().call_later(SAY_AFTER_S, self._say_status)
 
-    def break_down(self, error: Exception) -> None:
-        self._error = error
-        self._wake()
+    def break_down(self, error: BaseException) -> None:
+        is_recorded = self._member is not None and self._member.membership.me.is_done_published
+        self._say(Broke(error, is_recorded))
 
     def _let_go(self) -> None:
         hosting, self._hosting = self._hosting, None
         if hosting is not None:
             hosting.close()
 
-    def _say(self) -> None:
+    def _say(self, event: Event) -> None:
+        handover = self._handover
+        if handover is not None:  # an agent that has left does not listen any more
+            handover.tell(event)
+
+    def _say_status(self) -> None:
         log.warning("run %r: %s", self._run_id, self._status)
 
     def _hush(self) -> None:
@@ -516,6 +676,14 @@ class ElasticRendezvous(RendezvousHandler):
             self._saying.cancel()
             self._saying = None
 
-    def _wake(self) -> None:
-        if self._news >= 0:
-            os.eventfd_write(self._news, 1)
+
+def _log_uncaught(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What happened in a callback or task that nobody waits for.
+
+    It is told and not taken for the end: a peer may be behind it, and the member sees to its own exceptions.
+    """
+    import traceback  # noqa: PLC0415 - only of a failure
+
+    error = context.get("exception")
+    trace = "" if error is None else "\n" + "".join(traceback.format_exception(error)).rstrip()
+    log.error("holdfast has a bug, and goes on: %s%s", context.get("message"), trace)

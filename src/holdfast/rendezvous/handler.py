@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from holdfast.errors import ProcessFailure
+    from holdfast.processes.launch import LastWill
     from holdfast.rendezvous.hosting import Hosting
     from holdfast.rendezvous.records import StacksRequest, Verdict
 
@@ -44,7 +45,9 @@ class RendezvousInfo:
     Where the nodes agree on more than that, it is here, too: how often the job was restarted, the number of the round,
     the role and the number of workers of every node, by rank, and a port for JAX's coordinator beside the master's.
     `hosting` is what this node holds for all workers if it has rank 0; the handler lets go of it. `after` is what the
-    last round failed of, if it did.
+    last round failed of, if it did. `job` is a random id that all nodes of the job share in all of its rounds, "" where
+    the nodes share none. `max_restarts` is the job's budget, None where each node has its own. `lost` are the machines
+    whose loss ended the last round, if that is why it ended.
     """
 
     __slots__ = (
@@ -53,6 +56,9 @@ class RendezvousInfo:
         "coordinator_port",
         "generation",
         "hosting",
+        "job",
+        "lost",
+        "max_restarts",
         "nodes",
         "rank",
         "restart_count",
@@ -72,6 +78,9 @@ class RendezvousInfo:
         coordinator_port: int | None = None,
         hosting: Hosting | None = None,
         after: Verdict | None = None,
+        job: str = "",
+        max_restarts: int | None = None,
+        lost: Sequence[str] = (),
     ) -> None:
         self.store = store
         self.rank = rank
@@ -83,6 +92,9 @@ class RendezvousInfo:
         self.coordinator_port = coordinator_port
         self.hosting = hosting
         self.after = after
+        self.job = job
+        self.max_restarts = max_restarts
+        self.lost = lost
 
     def __repr__(self) -> str:
         return f"RendezvousInfo(rank={self.rank}, world_size={self.world_size}, {self.bootstrap_store_info!r})"
@@ -167,6 +179,11 @@ class RendezvousHandler(ABC):
     ) -> None:
         """What this node brings to the rounds that it takes part in."""
 
+    def identify(self, program: str, arguments: str) -> None:  # noqa: B027 - by default nothing
+        """What the workers of this node run, to be compared with what others run: the program's name, and a digest of
+        its arguments, "" if they are not known.
+        """
+
     def fileno(self) -> int | None:
         """A descriptor that is readable when `round_over` may have something to say, or None."""
         return None
@@ -179,6 +196,10 @@ class RendezvousHandler(ABC):
         """Call `fence` now and at every renewal with the monotonic time until which workers may live. It is called
         from another thread.
         """
+
+    def last_will(self) -> LastWill | None:
+        """What the keeper of this node's workers is to become when the agent has died and nothing is left of them."""
+        return None
 
     def report_failure(  # noqa: B027 - by default nothing
         self, rank: int, failure: ProcessFailure, others: int = 0, node_rank: int | None = None

@@ -6,6 +6,7 @@ in between.
 
 from __future__ import annotations
 
+import _thread
 import os
 
 TYPE_CHECKING = False
@@ -20,6 +21,13 @@ AGENT, RANK0 = "agent", "rank0"
 
 NO_SHARED_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 """torch's variable for the second."""
+
+
+CONNECTIONS_A_WORKER = 2
+"""How many connections to the store torch opens for a worker, at least: its own, and the one of a process group."""
+
+FEW_WORKERS = 64
+"""So many are served whatever the limit of open files is; most systems begin with 1,024."""
 
 
 def agent_serves(store_host: str | None) -> bool:
@@ -38,9 +46,10 @@ class Hosting:
     for rank 0 to open, and was only looked for.
     """
 
-    __slots__ = ("_coordinator", "coordinator_port", "port", "store")
+    __slots__ = ("_closing", "_coordinator", "coordinator_port", "port", "store")
 
     def __init__(self, address: str, port: int = 0, *, serves_store: bool) -> None:
+        self._closing = _thread.allocate_lock()
         self.store: TorchStoreServer | None = None
         if serves_store:
             self.store = _store_at(address, port)
@@ -50,13 +59,32 @@ class Hosting:
         self._coordinator: socket | None = _held_port()
         self.coordinator_port: int = self._coordinator.getsockname()[1]
 
+    def expect(self, workers: int) -> None:
+        """Warn if the store cannot serve a job of so many workers."""
+        if self.store is None or workers <= FEW_WORKERS:
+            return
+        clients_max = self.store.clients_max()
+        if workers * CONNECTIONS_A_WORKER > clients_max:
+            from holdfast.logger import get_logger  # noqa: PLC0415 - only for large jobs
+
+            get_logger(__name__).warning(
+                "the job has %s workers, and the store at MASTER_PORT can serve %s connections, of which torch opens "
+                "%s or more for each worker: raise the hard limit of open files on this machine (ulimit -Hn), or let "
+                "rank 0 serve the store (--store-host rank0)",
+                workers,
+                clients_max,
+                CONNECTIONS_A_WORKER,
+            )
+
     def close(self) -> None:
-        if self.store is not None:
-            self.store.stop()
-            self.store = None
-        if self._coordinator is not None:
-            self._coordinator.close()
-            self._coordinator = None
+        """Let go of both. Any thread may say so, at any time: an agent that ends, and a member that seeks a place."""
+        with self._closing:
+            if self.store is not None:
+                self.store.stop()
+                self.store = None
+            if self._coordinator is not None:
+                self._coordinator.close()
+                self._coordinator = None
 
 
 def _store_at(address: str, port: int) -> TorchStoreServer:

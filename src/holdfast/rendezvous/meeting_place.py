@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from holdfast import descriptors
 from holdfast.logger import get_logger
 from holdfast.rendezvous.addresses import bracketed, own_addresses
 
@@ -13,11 +15,15 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Sequence
 
+    from holdfast.coordination.last_will import EmbeddedAccess, EtcdAccess
     from holdfast.coordination.server import EmbeddedServer
     from holdfast.coordination.store import CoordinationStore
 
 CONNECTIONS_A_NODE = 2
 """How many connections the host counts on for each node: one that is, and one that is about to take its place."""
+
+DESCRIPTORS_BESIDE = 256
+"""How many descriptors the host counts on for all else."""
 
 log = get_logger(__name__)
 
@@ -37,9 +43,16 @@ class MeetingPlace(ABC):
     is_host = False
     """Whether this node serves the store: once opened."""
 
+    prefix = ""
+    """What the store puts before every key."""
+
     @abstractmethod
     async def open(self) -> CoordinationStore:
         """The store, connected or not. Serves it first, if that is this node's part."""
+
+    @abstractmethod
+    def access(self) -> EmbeddedAccess | EtcdAccess:
+        """How another process reaches the store, as a plain record."""
 
     async def look_again(self) -> None:  # noqa: B027 - by default nothing
         """Nobody serves there. Perhaps this node can, now."""
@@ -64,6 +77,7 @@ class EmbeddedPlace(MeetingPlace):
         client_tls: ssl.SSLContext | None,
         answer_timeout_s: float,
         nodes_max: int,
+        tls_files: tuple[str, str, str] | None = None,
     ) -> None:
         """Without `is_host`, the agent serves whose address `host` is; of several on one machine, the first."""
         self.name = f"the store at {bracketed(host, port)}"
@@ -76,6 +90,7 @@ class EmbeddedPlace(MeetingPlace):
         self._client_tls = client_tls
         self._answer_timeout_s = answer_timeout_s
         self._nodes_max = nodes_max
+        self._tls_files = tls_files
         self._server: EmbeddedServer | None = None
 
     async def open(self) -> CoordinationStore:
@@ -86,6 +101,14 @@ class EmbeddedPlace(MeetingPlace):
         return EmbeddedStore(
             self._host, self._port, token=self._token, tls=self._client_tls, answer_timeout_s=self._answer_timeout_s
         )
+
+    def access(self) -> EmbeddedAccess:
+        from holdfast.coordination.last_will import EmbeddedAccess  # noqa: PLC0415 - not before workers start
+
+        tls = self._tls_files
+        if tls is not None:
+            tls = (os.path.abspath(tls[0]), os.path.abspath(tls[1]), os.path.abspath(tls[2]))
+        return EmbeddedAccess(self._host, self._port, self._token, tls)
 
     async def look_again(self) -> None:
         # Who held the port may have been a passer-by: any port that the kernel gives out can be in use for a moment.
@@ -99,7 +122,8 @@ class EmbeddedPlace(MeetingPlace):
         if not addresses and self._wants_to_be_host:
             addresses = [""]  # an address that is translated on its way here, such as a Kubernetes service's
         for address in addresses:
-            allow_descriptors(CONNECTIONS_A_NODE * self._nodes_max)
+            # The server leaves a part of what there is to the rest of the process.
+            descriptors.allow(2 * CONNECTIONS_A_NODE * self._nodes_max + DESCRIPTORS_BESIDE)
             server = EmbeddedServer(token=self._token, tls=self._server_tls)
             try:
                 await server.start(address, self._port)
@@ -145,7 +169,7 @@ class EtcdPlace(MeetingPlace):
         self._user = user
         self._password = password
         self._files = (ca_cert, cert, cert_key)
-        self._prefix = prefix
+        self.prefix = prefix
         self._answer_timeout_s = answer_timeout_s
 
     async def open(self) -> CoordinationStore:
@@ -159,18 +183,12 @@ class EtcdPlace(MeetingPlace):
             ca_cert=ca_cert,
             cert=cert,
             cert_key=cert_key,
-            prefix=self._prefix,
+            prefix=self.prefix,
             answer_timeout_s=self._answer_timeout_s,
         )
 
+    def access(self) -> EtcdAccess:
+        from holdfast.coordination.last_will import EtcdAccess  # noqa: PLC0415 - not before workers start
 
-def allow_descriptors(connections: int) -> None:
-    """Raise this process's limit of open files if so many connections do not fit; most systems begin with 1,024."""
-    import resource  # noqa: PLC0415 - only the host of a large job
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * connections + 256  # the server leaves a part of what there is to the rest of the process
-    if hard != resource.RLIM_INFINITY:
-        wanted = min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        ca_cert, cert, cert_key = (None if path is None else os.path.abspath(path) for path in self._files)
+        return EtcdAccess(tuple(self._endpoints), self._user, self._password, ca_cert, cert, cert_key, self.prefix)

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, TypeVar
 
-from holdfast.coordination.errors import LeaseLostError, StoreUnavailableError
+from holdfast.coordination.errors import LeaseLostError, StoreReplacedError, StoreUnavailableError
 from holdfast.coordination.mirror import follow
 from holdfast.coordination.model import Snapshot
 from holdfast.rendezvous.decide import Leave, Start, Stop
@@ -36,15 +36,22 @@ if TYPE_CHECKING:
 
         def stacks(self, request: StacksRequest) -> None: ...
 
-        def break_down(self, error: Exception) -> None:
-            """Nothing more can be done: the store refuses us, or holds what cannot be understood."""
+        def break_down(self, error: BaseException) -> None:
+            """The member ends here and says nothing more: the store refuses us, it holds what cannot be understood, or
+            holdfast has a bug. Called once.
+            """
 
 
 E = TypeVar("E", Grant, KeepAlive, Transact)
 
 
 class Member:
-    """A node in a group, on an asyncio event loop."""
+    """A node in a group, on an asyncio event loop.
+
+    Everything it does begins in `_step`: what the agent says, a timer, an answer of the store. So an exception cannot
+    get lost in a callback: the listener is told, and the member stops. It renews its lease no more, so the keeper kills
+    the workers and the lease runs out, if the agent does not stop them and give it back before.
+    """
 
     def __init__(self, membership: Membership, store: CoordinationStore, listener: Listener) -> None:
         self._membership = membership
@@ -57,6 +64,8 @@ class Member:
         self._status = ""
         self._stacks_id = ""
         self._has_ended = False
+        self._has_broken = False
+        self.store_was_replaced = False
 
     @property
     def membership(self) -> Membership:
@@ -65,32 +74,32 @@ class Member:
     # What the agent says
 
     def seek(self, offer: Node) -> None:
-        self._membership.seek(offer, self._loop.time())
-        self._step()
+        self._step(self._membership.seek, offer, self._loop.time())
 
     def fail(self, failure: Failure) -> None:
-        self._membership.fail(failure)
-        self._step()
+        self._step(self._membership.fail, failure)
 
     def succeed(self) -> None:
-        self._membership.succeed()
-        self._step()
+        self._step(self._membership.succeed)
 
     def announce_leave(self, reason: str) -> None:
-        self._membership.announce_leave(reason)
-        self._step()
+        self._step(self._membership.announce_leave, reason)
 
     def close(self, end: End) -> None:
-        self._membership.close(end)
-        self._step()
+        self._step(self._membership.close, end)
+
+    def break_down(self, error: BaseException) -> None:
+        """Stop for good because of an error, and tell the listener. What comes after the first follows from it."""
+        if self._has_broken or self._has_ended:
+            return
+        self._has_broken = True
+        self._stop_work()
+        self._listener.break_down(error)
 
     async def end(self) -> None:
         """Stop taking part. The lease is given back, so that nobody has to wait for its end."""
         self._has_ended = True
-        if self._timer is not None:
-            self._timer.cancel()
-        for task in list(self._tasks):
-            task.cancel()
+        self._stop_work()
         if self._tasks:
             await asyncio.wait(self._tasks)
         if self._membership.me.lease:
@@ -98,9 +107,18 @@ class Member:
 
     # Carrying out
 
-    def _step(self) -> None:
-        if self._has_ended:
+    def _step(self, change: Callable[..., None] | None = None, *args: Any) -> None:
+        """Take in a change, if there is one, and do what follows."""
+        if self._has_ended or self._has_broken:
             return
+        try:
+            if change is not None:
+                change(*args)
+            self._go_on()
+        except Exception as error:  # noqa: BLE001 - nobody above would hear of it: most callers are callbacks
+            self.break_down(error)
+
+    def _go_on(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -115,6 +133,12 @@ class Member:
             self._listener.stacks(view.stacks)
         if self._membership.wake_at is not None:
             self._timer = self._loop.call_at(self._membership.wake_at, self._step)
+
+    def _stop_work(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in list(self._tasks):
+            task.cancel()
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
@@ -143,11 +167,11 @@ class Member:
 
     def _did(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if task.cancelled() or self._has_ended:
+        if task.cancelled():
             return
         error = task.exception()
-        if isinstance(error, Exception):
-            self._listener.break_down(error)
+        if error is not None:
+            self.break_down(error)
         else:
             self._step()
 
@@ -156,7 +180,7 @@ class Member:
         try:
             await request(effect)
         except StoreUnavailableError as error:
-            self._membership.unavailable(effect, self._loop.time(), is_gone=error.is_gone)
+            self._unavailable(effect, error)
         except LeaseLostError:
             self._membership.lease_lost(effect)
 
@@ -188,6 +212,10 @@ class Member:
                             self._membership.changed(item, effect.prefix)
                         self._step()
             except StoreUnavailableError as error:
-                self._membership.unavailable(effect, self._loop.time(), is_gone=error.is_gone)
+                self._unavailable(effect, error)
                 self._step()
             await asyncio.sleep(RETRY_S)
+
+    def _unavailable(self, effect: Effect, error: StoreUnavailableError) -> None:
+        self.store_was_replaced = self.store_was_replaced or isinstance(error, StoreReplacedError)
+        self._membership.unavailable(effect, self._loop.time(), is_gone=error.is_gone)

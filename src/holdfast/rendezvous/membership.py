@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.coordination.model import DeletePrefix, Transaction
+from holdfast.coordination.model import Put, Transaction
 from holdfast.errors.kind import FailureKind
 from holdfast.rendezvous.decide import SOMETHING, Join, Leave, Me, Propose, Start, Stop, decide, registration
 from holdfast.rendezvous.view import View
@@ -76,8 +76,8 @@ class Membership:
         self.view: View | None = None
         self.wake_at: float | None = None
         self.status = ""
-        self.fence_at = float("inf")
-        self.settings = settings
+        self.fence_at = self._lease_fence_at = float("inf")
+        self.settings = replace(settings, lease_s=ttl_s)
         self._keys = keys
         self._name = name
         self._ttl_s = ttl_s
@@ -92,6 +92,8 @@ class Membership:
         self._retry_at = 0.0
         self._own_change = 0
         self._refused: tuple[Transaction, int] | None = None
+        self._has_said = False
+        self._is_fence_final = False
         self._stopping = ""
         self._has_left = False
 
@@ -115,6 +117,8 @@ class Membership:
             waiting_since=now if me.offer is None else me.waiting_since,
         )
         self._stopping = ""
+        self._is_fence_final = False
+        self.fence_at = self._lease_fence_at
 
     def fail(self, failure: Failure) -> None:
         """A worker of the generation that runs here failed. What is said later counts if more is known by then: of
@@ -143,7 +147,7 @@ class Membership:
 
     def read(self, snapshot: Snapshot, prefix: str) -> None:
         if prefix == self._following:
-            self.view = View.read(self._keys, snapshot, is_whole=prefix == self._keys.group)
+            self.view = View.read(self._keys, snapshot, is_whole=prefix == self._keys.group, before=self.view)
             self._own_change = 0
             self._refused = None
             self._answered()
@@ -164,7 +168,9 @@ class Membership:
         self._is_renewing = False
         self._renew_at = sent_at + self._keep_alive_s
         self.me = replace(self.me, stop_by=sent_at + ttl_s * STOP_AT)
-        self.fence_at = sent_at + ttl_s * FENCE_AT
+        self._lease_fence_at = sent_at + ttl_s * FENCE_AT
+        if not self._is_fence_final:
+            self.fence_at = self._lease_fence_at
         self._answered()
 
     def lease_lost(self, effect: Effect | None = None) -> None:
@@ -188,15 +194,25 @@ class Membership:
         transaction = proposed.transaction
         if outcome.succeeded and 0 < proposed.marks_done == self.me.done:
             self.me = replace(self.me, is_done_published=True)
+            self._has_said = True
         if proposed.publishes is not None and self.me.lease:
-            if outcome.succeeded:
-                self.me = replace(self.me, published=proposed.publishes)
-            elif self.me.published is None:
-                self.me = replace(self.me, published=SOMETHING)
+            self._is_published(proposed.publishes, outcome)
         if outcome.succeeded and self._is_followed(transaction.then):
             self._own_change = outcome.revision
-        elif not outcome.succeeded and self.view is not None:
+        elif self.view is not None and not (outcome.succeeded and _has_put(transaction)):
+            # It failed, or there may have been nothing to delete: no use in asking again before we see more.
             self._refused = (transaction, self.view.revision)
+
+    def _is_published(self, offer: Node, outcome: Outcome) -> None:
+        """The store has this of us now, or something that we put there before."""
+        if self.me.published is None and self.view is not None:
+            generation = self.view.generation
+            self.me = replace(self.me, registered=0 if generation is None else generation.number)
+        if outcome.succeeded:
+            self.me = replace(self.me, published=offer, said_revision=outcome.revision)
+            self._has_said = True
+        elif self.me.published is None:
+            self.me = replace(self.me, published=SOMETHING)
 
     def unavailable(self, effect: Effect, now: float, *, is_gone: bool = False) -> None:
         """A request was not answered: it may or may not have been carried out."""
@@ -225,6 +241,10 @@ class Membership:
             return []
         effects: list[Effect] = []
         view = self.view or View(self._keys)
+        view.stamp(now)
+        if self._has_said:
+            self._has_said = False
+            self.me = replace(self.me, said_at=now)
         decision = decide(view, self.me, now, self.settings, self._keys)
         self.me = decision.me
         self.status = decision.status
@@ -249,6 +269,9 @@ class Membership:
             case Start():
                 effects.append(action)
             case Stop():
+                if action.is_final and not self._is_fence_final:
+                    self._is_fence_final = True
+                    self.me = replace(self.me, published=None)  # our own record may be gone, too
                 if not self._stopping:
                     self._stopping = action.reason
                     effects.append(action)
@@ -280,11 +303,14 @@ class Membership:
         return None
 
     def _is_followed(self, operations: Sequence[Operation]) -> bool:
-        return any(
-            (operation.prefix if isinstance(operation, DeletePrefix) else operation.key).startswith(self._following)
-            for operation in operations
-        )
+        """Whether a put among them will be seen to change something. A delete may find nothing to delete."""
+        puts = (operation for operation in operations if isinstance(operation, Put))
+        return any(put.key.startswith(self._following) for put in puts)
 
 
 def _is_cause_of(failure: Failure, other: Failure) -> bool:
     return other.kind is FailureKind.COMMUNICATION and failure.kind is not FailureKind.COMMUNICATION
+
+
+def _has_put(transaction: Transaction) -> bool:
+    return any(isinstance(operation, Put) for operation in transaction.then)

@@ -60,7 +60,7 @@ class RendezvousParameters:
             return None
         try:
             return int(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise _input_error(f"--rdzv-conf {key}={value}: a whole number is needed") from None
 
     def __repr__(self) -> str:

@@ -4,7 +4,8 @@
   program refuses, and an exception that came twice at the same line within seconds.
 - The budget is `max_restarts`. With a window, workers that ran that long before one failed have all of it again.
 - After the second fault in a row that a machine or a network may be to blame for, there is a pause, and it doubles.
-- A node that was the cause again and again is left out, as long as the others suffice.
+- A node that was the cause again and again is left out, as long as the others suffice. So is one that alone fails twice
+  at the same line, or lacks a module: what does not go away on that node need not end a job that can do without it.
 
 With the policy ``always`` there is only the budget, as under torchrun.
 """
@@ -89,16 +90,28 @@ def place(kind: FailureKind, exception: str, where: str, ran_s: float) -> str:
 
 
 class Fault:
-    """What there is to know of a failure, or of nothing: `node` is where it was."""
+    """The facts that a restart decision needs: how a worker failed, where in the program, and on which node.
+    `is_of_machine` if another machine may not have the same fault although it is hopeless here.
+    """
 
-    __slots__ = ("hopeless", "kind", "node", "place", "ran_s")
+    __slots__ = ("hopeless", "is_of_machine", "kind", "node", "place", "ran_s")
 
-    def __init__(self, kind: FailureKind, ran_s: float, place: str = "", hopeless: str = "", node: str = "") -> None:
+    def __init__(
+        self,
+        kind: FailureKind,
+        ran_s: float,
+        place: str = "",
+        hopeless: str = "",
+        node: str = "",
+        *,
+        is_of_machine: bool = False,
+    ) -> None:
         self.kind = kind
         self.ran_s = ran_s
         self.place = place
         self.hopeless = hopeless
         self.node = node
+        self.is_of_machine = is_of_machine
 
 
 class Past:
@@ -166,16 +179,22 @@ class Ruling:
         self.restarts = not reason
 
 
-def rule(past: Past, fault: Fault, limits: Limits) -> Ruling:
-    """What follows from `fault`, after all that came before it. Without a restart, the reason says why."""
+def rule(past: Past, fault: Fault, limits: Limits, *, others_suffice: bool = False) -> Ruling:
+    """What follows from `fault`, after all that came before it. Without a restart, the reason says why.
+
+    `others_suffice` if the job can go on without the node of the fault, and no other node failed in the same way.
+    """
     is_auto = limits.policy == AUTO
     refills = 0 < limits.window_s <= fault.ran_s
     spent = 0 if refills else past.spent
     if spent >= limits.max_restarts:
         return Ruling(past, f"restarts: {spent} of {limits.max_restarts}")
-    if is_auto and fault.hopeless:
+    is_again = fault.place != "" and fault.place == past.place
+    # The same place on another node than before: it is the program and not the machine.
+    is_spared = others_suffice and fault.node != "" and (not is_again or fault.node == past.node)
+    if is_auto and fault.hopeless and not (is_spared and fault.is_of_machine):
         return Ruling(past, f"not restarted: {fault.hopeless}", is_early=True)
-    if is_auto and fault.place and fault.place == past.place:
+    if is_auto and is_again and not is_spared:
         reason = f"not restarted: {fault.place} twice within seconds; --restart-policy {ALWAYS} would go on"
         return Ruling(past, reason, is_early=True)
     steady = fault.ran_s >= STEADY_S
@@ -184,7 +203,8 @@ def rule(past: Past, fault: Fault, limits: Limits) -> Ruling:
         faults = 1 if steady else past.faults + 1
     blames = past.blames + 1 if fault.node == past.node and not steady else 1
     left_out = past.left_out
-    if is_auto and fault.node and blames >= NODE_FAULTS_MAX and fault.node not in left_out:
+    is_bad = is_again or fault.hopeless != "" or blames >= NODE_FAULTS_MAX
+    if is_auto and fault.node and is_bad and fault.node not in left_out:
         left_out = (*left_out, fault.node)
     remembered = Past(spent + 1, faults, fault.place, fault.node, blames, left_out)
     return Ruling(remembered, pause_s=_pause_s(faults))

@@ -27,10 +27,18 @@ def report_json(run: Run) -> str:
     report = {
         "format": FORMAT,
         "run_id": run.run_id,
+        "job": run.job,
         "outcome": run.outcome,
         "reason": run.reason,
         "verdict": verdict,
+        "min_nodes": run.first().min_nodes,
+        "max_nodes": run.first().max_nodes,
+        "nodes_at_once": run.nodes_at_once(),
+        "restarts": max(node.restarts for node in run.nodes),
+        "max_restarts": run.nodes[0].max_restarts,
+        "length_s": run.length_s(),
         "time_s": _times(run.time_s()),
+        "warnings": [{"host": node.host, **_plain(warning)} for node, warning in run.warnings()],
         "nodes": [_node(node) for node in run.nodes],
         "notes": run.notes,
     }

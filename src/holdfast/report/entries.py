@@ -27,14 +27,12 @@ NUMBER_MAX = 1e15
 """Larger numbers, of any sign, are nonsense, and some are too large to be a float."""
 
 PEEK_MAX_LINES = 20
-"""How many lines are read for the run id, which every event of a run has."""
+"""How many lines are read to identify a log. The first attempt is among them: it is written with what came before."""
 
-OURS = frozenset(
-    {
-        *("holdfast.run.started", "holdfast.run.ended", "holdfast.attempt.started", "holdfast.attempt.ended"),
-        *("holdfast.failure", "holdfast.verdict", "holdfast.stacks"),
-    }
-)
+ID_MAX_CHARS = 64
+"""How much of an id of a job or of an agent is kept."""
+
+OUR_PREFIX = "holdfast."
 TORCH_PREFIX = "torchelastic.worker.status."
 
 
@@ -109,13 +107,13 @@ class Log(Struct):
 
 
 def parse_line(line: bytes) -> Entry | None:
-    """The event of a line, or None if it is none that anybody here knows."""
+    """The event of a line, or None if it is none. Newer versions may write events that this one does not know."""
     fields = _parsed(line)
     if not isinstance(fields, dict):
         return None
     facts = Facts(fields)
     name = facts.text("name")
-    if not name or (name.startswith("holdfast.") and name not in OURS):
+    if not name:
         return None
     metadata = facts.facts("metadata")
     return Entry(name, facts.text("source"), facts.number("timestamp"), metadata, metadata.facts("details"))
@@ -142,17 +140,47 @@ def read_log(directory: str) -> Log:
     return log
 
 
-def run_id_of(directory: str) -> str:
-    """The run id that the first events of a log name; "" if they do not, or there is no log."""
+class Identity(Struct, kw_only=True):
+    """What the first events of a log say about whose it is; "" and 0 for what they do not say."""
+
+    directory: str
+    run_id: str = ""
+    job: str = ""
+    agent: str = ""
+    nodes: int = 0
+    started_at: float = 0.0
+
+    def is_named(self, name: str) -> bool:
+        """Whether `name` is how the id of this job, or of this agent, begins."""
+        return any(each.startswith(name) for each in (self.job, self.agent))
+
+
+def identity_of(directory: str) -> Identity | None:
+    """Whose log is in a directory; None if there is none, or it cannot be read."""
+    found = Identity(directory=directory)
     try:
+        if not os.path.isfile(os.path.join(directory, EVENT_LOG)):
+            return None
         with open(os.path.join(directory, EVENT_LOG), "rb") as file:
             for _ in range(PEEK_MAX_LINES):
                 entry = parse_line(file.readline(LINE_MAX_BYTES))
-                if entry is not None and (run_id := entry.metadata.text("run_id")):
-                    return run_id
+                if entry is None:
+                    continue
+                found.run_id = found.run_id or entry.metadata.text("run_id")
+                found.started_at = found.started_at or entry.timestamp
+                if entry.name == f"{OUR_PREFIX}run.started":
+                    found.agent = identifier(entry.details, "agent")
+                elif entry.name == f"{OUR_PREFIX}attempt.started":
+                    found.job = identifier(entry.details, "job")
+                    found.nodes = entry.details.integer("nodes")
+                    break
     except OSError:
-        pass
-    return ""
+        return None
+    return found
+
+
+def identifier(facts: Facts, name: str) -> str:
+    return facts.text(name)[:ID_MAX_CHARS]
 
 
 def _take(log: Log, line: bytes) -> None:

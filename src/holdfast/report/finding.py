@@ -1,59 +1,93 @@
-"""Which directories a run is in, and what they tell."""
+"""Which directories a job is in, and what they tell."""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
+from itertools import islice
 
 from holdfast.errors.tree import InputError
 from holdfast.events.run_index import known_runs
-from holdfast.report.entries import EVENT_LOG, read_log, run_id_of
-from holdfast.report.joining import is_of_same_run, run_of
+from holdfast.report.entries import EVENT_LOG, Identity, identity_of, read_log
+from holdfast.report.joining import run_of, together
 from holdfast.report.presence import presence_of
 from holdfast.report.timeline import agent_of, node_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from holdfast.report.records import Node, Run
 
 NODES_MAX = 4096
-"""How many run directories of a directory are looked at."""
-
-READ_MAX = 100
-"""How many known runs are read to name them."""
+"""How many directories of agents in a directory are looked at."""
 
 NAMED_MAX = 8
 """How many runs are named to somebody who asked for one that is not known."""
 
+NAME_MIN_CHARS = 4
+"""How much of the id of a job names it."""
+
+SHOWN_ID_CHARS = 8
+"""How much of the id of a job people are shown."""
+
 
 def find_run(name: str = "") -> Run:
-    """The run that `name` means, read from its directories.
+    """The job that `name` means, read from its directories.
 
-    That is a run's directory, a directory that holds those of its nodes, a run id that is known here, or, if it is
-    empty, the newest run.
+    That is an agent's directory, a directory that holds those of several, a run id or the beginning of a job id that is
+    known here, or, if it is empty, the newest job. Where it means several jobs, it is the newest of them, and a note
+    says how to name the others.
 
     Raises:
-        InputError: there is no such run, or it cannot be read.
+        InputError: there is no such job, or it cannot be read.
     """
     if name and os.path.isdir(name):
-        if _is_run(name):
-            return run_of([read_node(name)])
-        return _newest_in(name)
-    known = [directory for directory in known_runs() if _is_run(directory)]
+        return _part_in(name) if _is_run(name) else _newest_in(name)
+    known = _identified(known_runs())
     if not known and os.path.sep not in name:
         raise InputError("no run is known here; name the directory of one (holdfast run --log-dir)")
-    newest = next((directory for directory in known if not name or run_id_of(directory) == name), None)
-    if newest is None and os.path.sep in name:
+    meant = _named(name, known)
+    if not meant and os.path.sep in name:
         raise InputError(f"{name!r} is no directory, and no run of this id is known here")
-    if newest is None:
-        raise InputError(f"no run {name!r} is known here, and it is no directory; {_named(known)}")
-    return run_of(_with_others(read_node(newest), [*known, *_siblings(newest)]))
+    if not meant:
+        raise InputError(f"no run {name!r} is known here, and it is no directory; {_known_ids(known)}")
+    alike = [each for each in known if each.run_id == meant[0].run_id]
+    directories = {each.directory for each in meant}
+    jobs = (job for job in _jobs(alike) if any(each.directory in directories for each in job))
+    newest = next(jobs)
+    others = sum(1 for _ in jobs) if name == newest[0].run_id else 0
+    return run_of(_readable_with_siblings(newest), [_several(others, f"have the run id {name!r}")] if others else [])
+
+
+def recent_runs(number: int) -> list[Run]:
+    """The newest jobs that are known here, at most so many, the newest first."""
+    runs: list[Run] = []
+    for job in _jobs(_identified(known_runs())):
+        if len(runs) == number:
+            break
+        with suppress(InputError):  # a log that is gone, or not for us to read
+            runs.append(run_of(_readable_with_siblings(job)))
+    return runs
+
+
+def _named(name: str, known: Iterable[Identity]) -> list[Identity]:
+    """Those that a run id or the beginning of a job id means; the first, if it is empty."""
+    if not name:
+        return list(islice(known, 1))
+    by_run_id = [each for each in known if each.run_id == name]
+    if by_run_id or len(name) < NAME_MIN_CHARS:
+        return by_run_id
+    return [each for each in known if each.is_named(name)]
+
+
+def jobs_named(name: str) -> list[list[str]]:
+    """The directories of each job that a run id or the beginning of a job id means here, the newest first."""
+    return [[each.directory for each in job] for job in _jobs(_named(name, _identified(known_runs())))]
 
 
 def read_node(directory: str) -> Node:
-    """The part of a run that a directory tells of.
+    """The part of a job that a directory tells of.
 
     Raises:
         InputError: it holds no event log.
@@ -62,12 +96,45 @@ def read_node(directory: str) -> Node:
     return node_of(log, os.path.abspath(directory), presence_of(*agent_of(log)))
 
 
-def _readable(directories: list[str]) -> list[Node]:
-    """The parts of runs that can be read: one that is gone, or not for us to read, does not hide the others."""
+def _jobs(identities: list[Identity]) -> Iterator[list[Identity]]:
+    """One list for each job, in the order of the first of its agents. Logs are read only where ids do not tell."""
+    taken: set[str] = set()
+    for identity in identities:
+        if identity.directory in taken:
+            continue
+        left = [each for each in identities if each.directory not in taken and each is not identity]
+        job = [identity, *_others(identity, left)]
+        taken.update(each.directory for each in job)
+        yield job
+
+
+def _others(identity: Identity, candidates: Iterable[Identity]) -> list[Identity]:
+    """Those of `candidates` that were in the same job."""
+    if identity.job:
+        return [each for each in candidates if each.job == identity.job]
+    if identity.nodes <= 1:
+        return []  # it was alone
+    alike = [each for each in candidates if not each.job and each.nodes > 1 and each.run_id == identity.run_id]
+    own = _readable([identity])
+    if not own or not alike:
+        return []
+    chosen = {node.directory for node in together(own[0], _readable(alike))}
+    return [each for each in alike if os.path.abspath(each.directory) in chosen]
+
+
+def _readable_with_siblings(job: list[Identity]) -> list[Node]:
+    """The agents of a job that is known here, and those of other machines whose directories are beside the first."""
+    seen = {os.path.realpath(each.directory) for each in job}
+    siblings = [each for each in _siblings(job[0]) if os.path.realpath(each.directory) not in seen]
+    return _readable([*job, *_others(job[0], siblings)]) or [read_node(job[0].directory)]  # the error says why
+
+
+def _readable(identities: Iterable[Identity]) -> list[Node]:
+    """The parts that can be read: one that is gone, or not for us to read, does not hide the others."""
     nodes: list[Node] = []
-    for directory in directories:
+    for identity in identities:
         with suppress(InputError):
-            nodes.append(read_node(directory))
+            nodes.append(read_node(identity.directory))
     return nodes
 
 
@@ -75,17 +142,43 @@ def _is_run(directory: str) -> bool:
     return os.path.isfile(os.path.join(directory, EVENT_LOG))
 
 
+def _identified(directories: Iterable[str]) -> list[Identity]:
+    return [identity for each in directories if (identity := identity_of(each)) is not None]
+
+
+def _part_in(directory: str) -> Run:
+    node = read_node(directory)
+    identity = identity_of(node.directory)
+    others = _others(identity, _siblings(identity)) if identity is not None and identity.job else []
+    if not others:
+        return run_of([node])
+    name = node.job[:SHOWN_ID_CHARS] if node.directory in known_runs() else repr(os.path.dirname(node.directory))
+    note = f"This is the part of one agent. The job has {len(others)} more beside it: holdfast report {name}"
+    return run_of([node], [note])
+
+
 def _newest_in(directory: str) -> Run:
     found = _runs_in(directory)
     if not found:
         raise InputError(f"{directory!r} is no run's directory and holds none: there is no {EVENT_LOG}")
-    nodes = _readable(found) or [read_node(found[0])]  # of which the error says why
-    # Of one machine these are in order. Of several, the clocks only pick which run is shown.
-    newest = max(nodes, key=lambda node: node.started_at)
-    chosen = _together(newest, nodes)
-    others = len(nodes) - len(chosen)
-    notes = [f"There are {others} more of other runs in this directory; this is the newest."] if others else []
-    return run_of(chosen, notes)
+    # Times of one machine are in order. Across machines they only pick which job is shown.
+    identities = sorted(_identified(found), key=lambda each: each.started_at, reverse=True)
+    jobs = _jobs(identities)
+    nodes: list[Node] = []
+    while not nodes:
+        job = next(jobs, None)
+        if job is None:
+            read_node(found[0])  # the error says why
+            raise InputError(f"no event log in {directory!r} can be read")
+        nodes = _readable(job)
+    others = sum(1 for _ in jobs)
+    return run_of(nodes, [_several(others, "are in this directory")] if others else [])
+
+
+def _several(others: int, are: str) -> str:
+    jobs = "1 more job" if others == 1 else f"{others} more jobs"
+    are = are if others > 1 else are.replace("have ", "has ").replace("are ", "is ")
+    return f"{jobs} {are}; this is the newest. To see another, name its directory or its job id (holdfast runs)."
 
 
 def _runs_in(directory: str) -> list[str]:
@@ -97,38 +190,18 @@ def _runs_in(directory: str) -> list[str]:
     return [path for path in paths if _is_run(path)][:NODES_MAX]
 
 
-def _siblings(directory: str) -> list[str]:
-    """The directories beside it that begin with the same run id, as those of the other nodes do."""
-    parent, name = os.path.split(directory)
-    prefix = name.rpartition("_")[0]
+def _siblings(identity: Identity) -> list[Identity]:
+    """The logs beside it whose directories begin with the same run id, as those of the other nodes do."""
+    parent, name = os.path.split(os.path.abspath(identity.directory))
+    start = name.rpartition("_")[0]
     try:
-        return [path for path in _runs_in(parent) if os.path.basename(path).rpartition("_")[0] == prefix]
+        paths = [path for path in _runs_in(parent) if os.path.basename(path).rpartition("_")[0] == start]
     except InputError:
         return []
+    return _identified(path for path in paths if os.path.basename(path) != name)
 
 
-def _with_others(newest: Node, directories: Iterable[str]) -> list[Node]:
-    seen = {os.path.realpath(newest.directory)}
-    others: list[str] = []
-    prefix = os.path.basename(newest.directory).rpartition("_")[0]
-    for directory in directories:
-        is_named_so = os.path.basename(directory).rpartition("_")[0] == prefix
-        if is_named_so and os.path.realpath(directory) not in seen:
-            seen.add(os.path.realpath(directory))
-            others.append(directory)
-    return _together(newest, _readable(others))
-
-
-def _together(newest: Node, nodes: list[Node]) -> list[Node]:
-    """Those of `nodes` that were in the same run as `newest`, the latest first where two claim the same place."""
-    chosen = [newest]
-    for node in sorted(nodes, key=lambda node: node.started_at, reverse=True):
-        if node is not newest and node.attempts and all(is_of_same_run(node, each) for each in chosen):
-            chosen.append(node)
-    return chosen
-
-
-def _named(directories: list[str]) -> str:
-    ids = list(dict.fromkeys(run_id_of(directory) for directory in directories[:READ_MAX]))
+def _known_ids(known: Iterable[Identity]) -> str:
+    ids = list(dict.fromkeys(each.run_id for each in known))
     more = f" and {len(ids) - NAMED_MAX} more" if len(ids) > NAMED_MAX else ""
     return f"known are {', '.join(ids[:NAMED_MAX])}{more} (see holdfast runs)"

@@ -1,4 +1,8 @@
-"""From the parts that nodes had in a run to the run. Pure."""
+"""From the parts that agents had in a job to the job. Pure.
+
+Agents of one job have its id, which the rendezvous gave them. Nodes that were told who they are (``--node-rank``)
+share no id. They are joined only where no doubt is left; see `linked`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from holdfast.report.records import Activity, Outcome, Round, Run
 from holdfast.report.timeline import verdict_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from holdfast.report.records import Attempt, Node
 
@@ -16,28 +20,42 @@ _BY_WEIGHT = (
     *(Outcome.RUNNING, Outcome.SUCCEEDED, Outcome.FAILED, Outcome.INTERRUPTED),
     *(Outcome.CLOSED, Outcome.LOST, Outcome.UNKNOWN),
 )
-"""Which node's outcome is the run's: where one has succeeded so has the job, whatever became of those that left."""
+"""Which agent's outcome is the job's: where one has succeeded so has the job, whatever became of those that left."""
+
+_BY_WEIGHT_WITHOUT_ID = (
+    *(Outcome.RUNNING, Outcome.FAILED, Outcome.LOST, Outcome.INTERRUPTED),
+    *(Outcome.CLOSED, Outcome.UNKNOWN, Outcome.SUCCEEDED),
+)
+"""The same for nodes that cannot go on without each other: the job has succeeded only if all of them have."""
+
+_LOST_NAMED_MAX = 8
+"""How many agents that were lost have a note of their own."""
 
 _ATTEMPTS_BY_WEIGHT = (
     *(Outcome.FAILED, Outcome.RUNNING, Outcome.STOPPED, Outcome.SUCCEEDED),
     *(Outcome.LOST, Outcome.UNKNOWN),
 )
 
+_ENDED = (Outcome.FAILED, Outcome.STOPPED, Outcome.SUCCEEDED)
+
 
 def run_of(nodes: Iterable[Node], notes: Iterable[str] = ()) -> Run:
-    """The run that these nodes, at least one, were in."""
-    by_rank = sorted(nodes, key=lambda node: (node.group_rank is None, node.group_rank or 0, node.host, node.directory))
+    """The job that these agents, at least one, were in."""
+    agents = list(nodes)
+    last = max((attempt.key for node in agents for attempt in node.attempts), key=_in_order, default=None)
+    _mark_those_left_behind(agents, last)
+    by_rank = sorted(agents, key=lambda node: _place(node, last))
     rounds = _rounds(by_rank)
     _count_as_lost(rounds, by_rank)
-    weight: tuple[Outcome, ...] = _BY_WEIGHT
-    if all(node.outcome in (Outcome.SUCCEEDED, Outcome.FAILED) and not _is_elastic(node) for node in by_rank):
-        weight = (Outcome.FAILED, Outcome.SUCCEEDED)
+    _extend_the_lost(rounds, by_rank)
+    weight = _BY_WEIGHT if any(map(_is_elastic, by_rank)) else _BY_WEIGHT_WITHOUT_ID
     outcome = min((node.outcome for node in by_rank), key=weight.index)
     reason = next((node.reason for node in by_rank if node.outcome is outcome and node.reason), "")
     failed = [each for each in rounds if each.verdict is not None]
     final = [each for each in failed if each.verdict is not None and each.verdict.decision == "stop"]
     return Run(
         run_id=by_rank[0].run_id,
+        job=next((name for node in by_rank for name in (node.job, node.agent) if name), ""),
         outcome=outcome,
         reason=reason,
         verdict=(final or failed)[-1].verdict if failed else None,
@@ -47,23 +65,111 @@ def run_of(nodes: Iterable[Node], notes: Iterable[str] = ()) -> Run:
     )
 
 
-def is_of_same_run(node: Node, other: Node) -> bool:
-    """Whether two directories can be parts of one run, told without comparing clocks.
+def together(node: Node, others: Iterable[Node]) -> list[Node]:
+    """`node`, and those of `others` that were in the same job."""
+    if node.job:
+        return [node, *(other for other in others if other.job == node.job)]
+    chosen = [node]
+    left = [other for other in others if not other.job]
+    while True:
+        near = [other for other in left if any(linked(other, each) for each in chosen)]
+        # Two agents claim the same place, and nothing tells which one had it.
+        found = [
+            each for each in near if not any(_conflict(each, other) for other in (*chosen, *near) if other is not each)
+        ]
+        if not found:
+            return chosen
+        chosen += found
+        left = [other for other in left if not any(other is each for each in found)]
 
-    They cannot if both had the same place in the same attempt, or if that attempt was of another size for each:
-    then one run id was used twice.
+
+def linked(node: Node, other: Node) -> bool:
+    """Whether two agents without a job id were certainly in one job.
+
+    They had the same run id and command. They were in the same attempt, of the same size and with the same master, at
+    different places. They ran at the same time, by clocks that need only agree so far; if they do not, the agents are
+    taken for two jobs.
     """
-    if node.run_id != other.run_id:
+    if (node.run_id, node.command) != (other.run_id, other.command) or not _overlap(node, other):
         return False
     theirs = {attempt.key: attempt for attempt in other.attempts}
-    return not any(_conflict(attempt, theirs.get(attempt.key)) for attempt in node.attempts)
+    return any(attempt.master and attempt.key in theirs for attempt in node.attempts) and not _conflict(node, other)
 
 
-def _conflict(attempt: Attempt, other: Attempt | None) -> bool:
-    if other is None:
-        return False
+def _overlap(node: Node, other: Node) -> bool:
+    first, second = sorted((node, other), key=lambda each: each.started_at)
+    return second.started_at <= first.started_at + first.length_s
+
+
+def _conflict(node: Node, other: Node) -> bool:
+    """Whether they cannot be of one job: they had the same place in one attempt, or it differed between them."""
+    theirs = {attempt.key: attempt for attempt in other.attempts}
+    return any(_differ(attempt, theirs[attempt.key]) for attempt in node.attempts if attempt.key in theirs)
+
+
+def _differ(attempt: Attempt, other: Attempt) -> bool:
     is_same_place = attempt.node is None or attempt.node == other.node
-    return is_same_place or (attempt.nodes, attempt.world_size) != (other.nodes, other.world_size)
+    return is_same_place or _shared_facts(attempt) != _shared_facts(other)
+
+
+def _shared_facts(attempt: Attempt) -> tuple[str, int, int]:
+    return attempt.master, attempt.nodes, attempt.world_size
+
+
+def agent_names(nodes: Sequence[Node]) -> list[str]:
+    """How to call each agent: by its host, and where a host had several, by which of them it was."""
+    by_host: dict[str, list[int]] = {}
+    # One host has one clock, so that its agents can be put in order.
+    for place in sorted(range(len(nodes)), key=lambda place: nodes[place].started_at):
+        by_host.setdefault(nodes[place].host, []).append(place)
+    names = [node.host for node in nodes]
+    for host, places in by_host.items():
+        for number, place in enumerate(places, 1):
+            names[place] = f"{host} (agent {number})" if len(places) > 1 else host
+    return names
+
+
+def _in_order(key: tuple[str, int]) -> tuple[bool, int]:
+    return key[0] != "attempt", key[1]
+
+
+def _place(node: Node, last: tuple[str, int] | None) -> tuple[bool, bool, int, str, float, str]:
+    """Those who were there at the end come first, by rank."""
+    was_left_behind = node.key != last and _is_elastic(node)
+    rank = node.group_rank
+    return was_left_behind, rank is None, rank or 0, node.host, node.started_at, node.directory
+
+
+def _mark_those_left_behind(nodes: list[Node], last: tuple[str, int] | None) -> None:
+    """An agent that recorded no end, and that the others went on without, is lost, whichever machine it was on."""
+    for node in nodes:
+        if node.outcome is Outcome.UNKNOWN and _is_elastic(node) and node.key != last:
+            node.outcome = Outcome.LOST
+            attempt = node.attempts[-1]
+            if attempt.outcome is Outcome.UNKNOWN:
+                attempt.outcome = Outcome.LOST
+                for span in node.spans:
+                    if span.attempt == attempt.number:
+                        span.activity = Activity.LOST
+
+
+def _extend_the_lost(rounds: list[Round], nodes: list[Node]) -> None:
+    """The time line of an agent that was lost goes on until the others stopped because of it, and not only to its last
+    event, which may be hours earlier.
+    """
+    for each in rounds:
+        ran_s = [_ran_s(attempt) for attempt in each.attempts.values() if attempt.outcome in _ENDED]
+        for place, attempt in each.attempts.items():
+            node = nodes[place]
+            is_open = attempt.outcome is Outcome.LOST and attempt is node.attempts[-1]
+            if not is_open or attempt.begin_s is None or not node.spans or node.spans[-1].attempt != attempt.number:
+                continue
+            end_s = max([node.length_s, *(attempt.begin_s + seconds for seconds in ran_s)])
+            node.length_s = attempt.end_s = node.spans[-1].end_s = end_s
+
+
+def _ran_s(attempt: Attempt) -> float:
+    return 0.0 if attempt.begin_s is None or attempt.end_s is None else attempt.end_s - attempt.begin_s
 
 
 def _is_elastic(node: Node) -> bool:
@@ -75,7 +181,7 @@ def _rounds(nodes: list[Node]) -> list[Round]:
     for place, node in enumerate(nodes):
         for attempt in node.attempts:
             by_key.setdefault(attempt.key, Round(key=attempt.key, attempts={})).attempts[place] = attempt
-    rounds = [by_key[key] for key in sorted(by_key, key=lambda key: (key[0] != "attempt", key[1]))]
+    rounds = [by_key[key] for key in sorted(by_key, key=_in_order)]
     for each in rounds:
         attempts = list(each.attempts.values())
         each.outcome = min((attempt.outcome for attempt in attempts), key=_ATTEMPTS_BY_WEIGHT.index)
@@ -103,14 +209,39 @@ def _notes(nodes: list[Node]) -> list[str]:
     skipped = sum(node.skipped_lines for node in nodes)
     if skipped:
         notes.append(f"{skipped} line{'s' * (skipped > 1)} of the event log could not be understood and were left out.")
-    if any(node.outcome is Outcome.LOST for node in nodes):
+    notes += _notes_on_ends(nodes)
+    if len(nodes) > 1 and not nodes[0].job:
         notes.append(
-            "An agent ended without a word: it was killed, or its machine was. Times are known up to its last event."
-        )
-    if any(node.outcome is Outcome.UNKNOWN for node in nodes):
-        notes.append(
-            "No end is recorded. Only its machine can tell whether it goes on; times are known up to the last event."
+            "These agents share no job id. They are shown together because they had the same run id, command, master "
+            "and size, and ran at the same time."
         )
     if any(not node.spans for node in nodes):
         notes.append("These events do not say when workers ran, so the time cannot be told apart.")
     return notes
+
+
+def _notes_on_ends(nodes: list[Node]) -> list[str]:
+    """What to know about agents that have recorded no end. In a job of several, each is named."""
+    without_end = [
+        (node, name)
+        for node, name in zip(nodes, agent_names(nodes), strict=True)
+        if node.outcome in (Outcome.LOST, Outcome.UNKNOWN)
+    ]
+    notes: list[str] = []
+    for node, host in without_end[:_LOST_NAMED_MAX]:
+        name = host if len(nodes) > 1 else "The agent"
+        if node.outcome is Outcome.UNKNOWN:
+            notes.append(
+                f"{name} has recorded no end. Only its machine can tell whether it still runs. "
+                "Its times are known up to its last event."
+            )
+        elif node.key != nodes[0].key and _is_elastic(node):
+            number = node.attempts[-1].generation
+            notes.append(
+                f"{name} was lost in generation {number}: the agent or its machine was killed, or cut off. "
+                "The others went on without it."
+            )
+        else:
+            notes.append(f"{name} was lost: it or its machine was killed. Its times are known up to its last event.")
+    more = len(without_end) - _LOST_NAMED_MAX
+    return [*notes, f"{more} more agents have recorded no end."] if more > 0 else notes

@@ -1,4 +1,4 @@
-"""Runs, one a line."""
+"""Jobs, one a line."""
 
 from __future__ import annotations
 
@@ -6,69 +6,71 @@ import json
 from typing import TYPE_CHECKING
 
 from holdfast.errors.text import visible
-from holdfast.report.joining import run_of
 from holdfast.report.records import Outcome
 from holdfast.report.units import OUTCOME_SIGNS, duration, moment, one_line, outcome
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from holdfast.report.records import Node
+    from holdfast.report.records import Run
 
 ID_MAX_CHARS = 36
+JOB_MAX_CHARS = 8
+"""How much of a job's id is shown: enough to name it."""
+
 OUTCOME_MAX_CHARS = 70
 
 _RESET, _RED, _GREEN = "\x1b[0m", "\x1b[31m", "\x1b[32m"
 _COLOURS = {Outcome.SUCCEEDED: _GREEN, Outcome.FAILED: _RED, Outcome.LOST: _RED}
-_TITLES = ["id", "started", "length", "nodes", "workers", "outcome", "directory"]
+_TITLES = ["id", "job", "started", "length", "nodes", "workers", "outcome", "directory"]
+_OUTCOME = _TITLES.index("outcome")
 
 
-def listing_text(nodes: list[Node], *, colours: bool = False) -> str:
-    """A table of runs in the order given."""
-    rows = [_row(node) for node in nodes]
+def listing_text(runs: list[Run], *, colours: bool = False) -> str:
+    """A table of jobs in the order given."""
+    rows = [_row(run) for run in runs]
     widths = [max(len(row[column]) for row in [_TITLES, *rows]) for column in range(len(_TITLES))]
     lines = [_line(_TITLES, widths)]
-    for node, row in zip(nodes, rows, strict=True):
+    for run, row in zip(runs, rows, strict=True):
         line = _line(row, widths)
-        colour = _COLOURS.get(node.outcome, "") if colours else ""
-        lines.append(line.replace(row[5], f"{colour}{row[5]}{_RESET}", 1) if colour else line)
+        colour = _COLOURS.get(run.outcome, "") if colours else ""
+        lines.append(line.replace(row[_OUTCOME], f"{colour}{row[_OUTCOME]}{_RESET}", 1) if colour else line)
     return "\n".join(lines)
 
 
-def listing_json(nodes: list[Node]) -> str:
+def listing_json(runs: list[Run]) -> str:
     """The same as a list of objects."""
-    return json.dumps([_object(node) for node in nodes], indent=2)
+    return json.dumps([_object(run) for run in runs], indent=2)
 
 
 def _line(row: list[str], widths: list[int]) -> str:
     return "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
-def _row(node: Node) -> list[str]:
-    last = node.attempts[-1] if node.attempts else None
-    sign = OUTCOME_SIGNS[node.outcome]
-    least = "> " if node.outcome in (Outcome.LOST, Outcome.UNKNOWN) else ""
+def _row(run: Run) -> list[str]:
+    least = "> " if run.outcome in (Outcome.LOST, Outcome.UNKNOWN) else ""
+    first, more = run.first(), len(run.nodes) - 1
     return [
-        one_line(node.run_id, ID_MAX_CHARS) or "-",
-        moment(node.started_at).rpartition(" ")[0] or "unknown",
-        least + duration(node.length_s),
-        str(last.nodes if last else "-"),
-        str(last.world_size if last else "-"),
-        f"{sign} {one_line(outcome(run_of([node])), OUTCOME_MAX_CHARS)}",
-        visible(node.directory),
+        one_line(run.run_id, ID_MAX_CHARS) or "-",
+        one_line(run.job)[:JOB_MAX_CHARS] or "-",
+        moment(first.started_at).rpartition(" ")[0] or "unknown",
+        least + duration(run.length_s()),
+        str(run.rounds[-1].size() if run.rounds else "-"),
+        str(run.rounds[-1].world_size() if run.rounds else "-"),
+        f"{OUTCOME_SIGNS[run.outcome]} {one_line(outcome(run), OUTCOME_MAX_CHARS)}",
+        visible(first.directory) + (f" and {more} more" if more else ""),
     ]
 
 
-def _object(node: Node) -> dict[str, Any]:
-    last = node.attempts[-1] if node.attempts else None
-    run = run_of([node])
+def _object(run: Run) -> dict[str, Any]:
     cause = run.verdict.cause if run.verdict else None
     return {
-        "run_id": node.run_id,
-        "started_at": node.started_at,
-        "length_s": node.length_s,
-        "outcome": node.outcome,
-        "reason": node.reason,
+        "run_id": run.run_id,
+        "job": run.job,
+        "started_at": run.first().started_at,
+        "length_s": run.length_s(),
+        "outcome": run.outcome,
+        "reason": run.reason,
         "cause": None
         if cause is None
         else {
@@ -78,8 +80,10 @@ def _object(node: Node) -> dict[str, Any]:
             "exception": cause.exception,
             "where": cause.where,
         },
-        "nodes": last.nodes if last else 0,
-        "workers": last.world_size if last else 0,
-        "restarts": node.restarts,
-        "directory": node.directory,
+        "nodes": run.rounds[-1].size() if run.rounds else 0,
+        "workers": run.rounds[-1].world_size() if run.rounds else 0,
+        "agents": len(run.nodes),
+        "restarts": max(node.restarts for node in run.nodes),
+        "directory": run.first().directory,
+        "directories": [node.directory for node in run.nodes],
     }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors.advice import advice
 from holdfast.errors.text import clipped, visible
+from holdfast.report.joining import agent_names
 from holdfast.report.picture import (
     CLASSES,
     DEFINITIONS,
@@ -21,14 +22,19 @@ from holdfast.report.picture import (
 from holdfast.report.records import Activity, Outcome
 from holdfast.report.units import (
     OUTCOME_SIGNS,
+    agents,
     command,
     counted,
     decided,
     duration,
+    length,
     moment,
+    nodes,
     one_line,
     outcome,
+    restarts,
     share,
+    warning,
     what,
     who,
     why,
@@ -45,6 +51,9 @@ ATTEMPTS_TAIL = 80
 
 FAILURES_MAX = 16
 """How many failures of an attempt are listed."""
+
+WARNINGS_MAX = 100
+"""How many warnings are listed."""
 
 MESSAGE_MAX_CHARS = 8000
 
@@ -73,9 +82,9 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _LEGEND = (
     ("good", "✓ attempt succeeded"),
     ("bad", "✕ attempt failed"),
-    ("stopped", "■ attempt stopped in an orderly way"),
+    ("stopped", "■ attempt stopped: machines came or went, or somebody asked"),
     ("running", "▶ attempt runs"),
-    ("gone", "? end not recorded"),
+    ("gone", "? agent lost, or no end recorded"),
     ("restarting", "restarting"),
     ("waiting", "waiting for nodes"),
     ("starting", "starting and ending"),
@@ -88,6 +97,7 @@ def report_page(run: Run) -> str:
     parts = [
         _header(run, title),
         _verdict(run),
+        _warnings(run),
         _timeline(run),
         _time(run),
         _nodes(run),
@@ -135,21 +145,16 @@ def _tag(value: Outcome) -> str:
 
 
 def _header(run: Run, title: str) -> str:
-    first = run.nodes[0]
-    last = list(run.rounds[-1].attempts.values()) if run.rounds else []
-    nodes = max([len(run.nodes), *(attempt.nodes for attempt in last)])
-    workers = max((attempt.world_size for attempt in last), default=0)
-    length = duration(max(node.length_s for node in run.nodes))
-    if run.outcome in (Outcome.LOST, Outcome.UNKNOWN):
-        length = f"at least {length}"
-    told = "" if nodes == len(run.nodes) else f" (told by {len(run.nodes)} of them)"
+    first = run.first()
     facts = {
+        "job": _text(run.job),
         "command": f'<code class="command">{escape(command(first.command))}</code>' if first.command else "",
         "started": escape(moment(first.started_at)),
-        "length": length + (" so far" if run.outcome is Outcome.RUNNING else ""),
-        "nodes": f"{nodes}{told}" + (f", {counted(workers, 'worker')}" if workers else ""),
-        "attempts": f"{len(run.rounds):,}"
-        + (f" ({first.restarts} of {counted(first.max_restarts, 'restart')} used)" if first.version else ""),
+        "length": length(run),
+        "nodes": nodes(run),
+        "agents": escape(agents(run)),
+        "attempts": f"{len(run.rounds):,}",
+        "restarts": restarts(run),
         "directory": _path(first.directory),
         "written by": f"holdfast {_text(first.version)}" if first.version else "",
     }
@@ -188,6 +193,16 @@ def _verdict(run: Run) -> str:
     )
 
 
+def _warnings(run: Run) -> str:
+    told = run.warnings()
+    if not told:
+        return ""
+    items = "".join(f"<li>{escape(warning(node, each))}</li>" for node, each in told[:WARNINGS_MAX])
+    more = len(told) - WARNINGS_MAX
+    note = f'<p class="quiet">and {more:,} more; holdfast report --json has all.</p>' if more > 0 else ""
+    return f'<section class="card past" id="warnings">\n<h2>Warnings</h2>\n<ul>{items}</ul>{note}\n</section>'
+
+
 def _outliers(ranks: list[int]) -> str:
     return f" ({'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks[:8]))} stood out)" if ranks else ""
 
@@ -215,11 +230,11 @@ def _timeline(run: Run) -> str:
     hints = ["Numbers in the bars are attempts."]
     if len(run.nodes) > 1:
         hints = [
-            "Each node is on a clock of its own; they are aligned by the attempts that they share.",
+            "Each agent is on a clock of its own; they are aligned by the attempts that they share.",
             "Numbers in the bars are attempts of the whole job.",
         ]
     if len(run.nodes) > NODES_DRAWN_MAX:
-        hints.append(f"Only the first {NODES_DRAWN_MAX} of {len(run.nodes)} nodes are drawn.")
+        hints.append(f"Only the first {NODES_DRAWN_MAX} of {len(run.nodes)} agents are drawn.")
     if any(len(node.spans) > SPANS_DRAWN_MAX for node in run.nodes):
         hints = ["There is more than can be drawn: each column shows what most of its time was spent with.", *hints[1:]]
     hint = " ".join(hints)
@@ -233,7 +248,7 @@ def _time(run: Run) -> str:
         return ""
     in_order = {activity: spent.get(activity, 0.0) for activity in MEANINGS}
     whole_s = sum(in_order.values())
-    title = "Time of all nodes together" if len(run.nodes) > 1 else "Time"
+    title = "Time of all agents together" if len(run.nodes) > 1 else "Time"
     rows = "".join(
         f"<tr><td>{swatch(CLASSES[activity])}{activity}</td>"
         f'<td class="number">{duration(seconds)}</td><td class="number">{share(seconds, whole_s)}</td></tr>'
@@ -246,20 +261,23 @@ def _nodes(run: Run) -> str:
     if len(run.nodes) == 1:
         return ""
     titles = "".join(f'<th class="number">{activity}</th>' for activity in MEANINGS)
-    rows = "".join(_node_row(node) for node in run.nodes[:NODES_DRAWN_MAX])
+    shown = zip(run.nodes[:NODES_DRAWN_MAX], agent_names(run.nodes), strict=False)
+    rows = "".join(_node_row(run, node, name) for node, name in shown)
     return (
-        '<section>\n<h2>Nodes</h2>\n<div class="scroll"><table>'
+        '<section>\n<h2>Agents</h2>\n<div class="scroll"><table>'
         '<tr><th class="number">node</th><th>host</th><th>outcome</th><th class="number">length</th>'
         f"{titles}<th>directory</th></tr>{rows}</table></div>\n</section>"
     )
 
 
-def _node_row(node: Node) -> str:
+def _node_row(run: Run, node: Node, name: str) -> str:
     spent = node.time_s()
     cells = "".join(f'<td class="number">{duration(spent[each]) if each in spent else ""}</td>' for each in MEANINGS)
-    rank = "" if node.group_rank is None else node.group_rank
+    rank = "" if node.group_rank is None else str(node.group_rank)
+    if run.was_left_behind(node):
+        rank = f"was {rank}"
     return (
-        f'<tr><td class="number">{rank}</td><td class="host">{_text(node.host)}</td>'
+        f'<tr><td class="number">{rank}</td><td class="host">{_text(name)}</td>'
         f'<td class="host">{_tag(node.outcome)}</td><td class="number">{duration(node.length_s)}</td>'
         f"{cells}<td>{_path(node.directory)}</td></tr>"
     )
@@ -287,8 +305,8 @@ def _attempt(run: Run, each: Round) -> str:
     )
     facts = {
         "restart": str(attempts[0].restart),
-        "nodes": str(max(attempt.nodes for attempt in attempts) or len(attempts)),
-        "workers": str(max(attempt.world_size for attempt in attempts) or ""),
+        "nodes": str(each.size()),
+        "workers": str(each.world_size() or ""),
         "waited": duration(max(attempt.waited_s for attempt in attempts)) if ran_s else "",
         "started in": duration(max(attempt.started_s for attempt in attempts)) if ran_s else "",
         "ran": duration(max(ran_s)) if ran_s else "",

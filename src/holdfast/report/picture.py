@@ -13,7 +13,7 @@ from holdfast.errors.text import visible
 from holdfast.report.records import Activity, Outcome
 from holdfast.report.strip import simplified
 from holdfast.report.timeline import verdict_of
-from holdfast.report.units import DAY_S, HOUR_S, MINUTE_S, OUTCOME_SIGNS, duration, share, what, who
+from holdfast.report.units import DAY_S, HOUR_S, MINUTE_S, OUTCOME_SIGNS, duration, names, share, what, who
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,9 +88,10 @@ def timeline(run: Run) -> str:
     length_s = max(node.length_s + offsets[id(node)] for node in shown) or 1.0
     height = TOP_PX + ROW_PX * len(shown) + AXIS_PX
     parts = list(_axis(length_s, height))
+    labels = dict(zip(map(id, run.nodes), names(run), strict=True))
     for place, node in enumerate(shown):
-        parts += _row(node, place, offsets[id(node)], length_s)
-    label = f"Timeline of {len(shown)} node{'s' * (len(shown) > 1)} over {duration(length_s)}"
+        parts += _row(node, labels[id(node)], place, offsets[id(node)], length_s)
+    label = f"Timeline of {len(shown)} agent{'s' * (len(shown) > 1)} over {duration(length_s)}"
     return (
         f'<svg class="timeline" width="100%" height="{height}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
     )
@@ -138,11 +139,9 @@ def bar_class(span: Span, attempt: Attempt | None) -> str:
     return {Outcome.STOPPED: "stopped", Outcome.RUNNING: "running"}.get(attempt.outcome, CLASSES[span.activity])
 
 
-def _row(node: Node, place: int, offset_s: float, length_s: float) -> Iterator[str]:
+def _row(node: Node, label: str, place: int, offset_s: float, length_s: float) -> Iterator[str]:
     top = TOP_PX + place * ROW_PX
-    rank = "node" if node.group_rank is None else f"node {node.group_rank}"
-    sign = OUTCOME_SIGNS[node.outcome]
-    name = escape(visible(f"{rank} · {node.host[:60]} · {sign} {node.outcome}"))
+    name = escape(visible(f"{label} · {OUTCOME_SIGNS[node.outcome]} {node.outcome}"))
     yield f'<text x="0" y="{top + LABEL_PX - 6}" class="label">{name}</text>'
     by_number = {attempt.number: attempt for attempt in node.attempts}
     for span in simplified(node.spans, SPANS_DRAWN_MAX):

@@ -25,7 +25,7 @@ class Outcome(StrEnum):
     RUNNING = "running"
 
     LOST = "lost"
-    """The agent is gone and has not recorded an end: it was killed, or its machine was."""
+    """The agent has recorded no end, and it is gone or the others went on without it: it or its machine was killed."""
 
     UNKNOWN = "unknown"
     """No end is recorded, and only the machine it ran on could tell whether it goes on."""
@@ -78,22 +78,37 @@ class Verdict(Struct, kw_only=True):
 
 
 class Stacks(Struct, kw_only=True):
-    """Stacks that were collected: why, the file in the run's directory, and the ranks that stood out."""
+    """Stacks that were collected: why, the file in the run's directory, the ranks that stood out, and in a few lines
+    where everybody was.
+    """
 
     reason: str = ""
     file: str = ""
     outliers: list[int] = field(default_factory=list)
+    where: list[str] = field(default_factory=list)
+
+
+class WarningNote(Struct, kw_only=True):
+    """Something that did not end an attempt but that a person should know. `rank` is None if it is about no worker."""
+
+    text: str = ""
+    rank: int | None = None
+    attempt: int = 0
 
 
 class Attempt(Struct, kw_only=True):
     """One start of a node's workers, until their end.
 
     `begin_s` and `end_s` are None where the events do not say; `generation` is None where nodes do not come and go.
+    `job` is the id that all nodes of the job share, "" where they share none. `master` is MASTER_ADDR:MASTER_PORT.
     """
 
     number: int
+    job: str = ""
     restart: int = 0
+    max_restarts: int | None = None
     generation: int | None = None
+    master: str = ""
     node: int | None = None
     nodes: int = 0
     world_size: int = 0
@@ -125,10 +140,16 @@ class Span(Struct, kw_only=True):
 
 
 class Node(Struct, kw_only=True):
-    """One agent's part of a run. `spans` is empty where the events do not say when workers ran."""
+    """One agent's part of a job. `spans` is empty where the events do not say when workers ran.
+
+    `agent` is the id of this start of this agent. `job` is the id that all nodes of the job share, "" where they share
+    none. `min_nodes` and `max_nodes` are 0 where the events do not say. `max_restarts` is the job's budget.
+    """
 
     directory: str
     run_id: str = ""
+    job: str = ""
+    agent: str = ""
     host: str = ""
     group_rank: int | None = None
     version: str = ""
@@ -147,7 +168,13 @@ class Node(Struct, kw_only=True):
     reason: str = ""
     attempts: list[Attempt] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
+    warnings: list[WarningNote] = field(default_factory=list)
     skipped_lines: int = 0
+
+    @property
+    def key(self) -> tuple[str, int] | None:
+        """The key of the last attempt that the agent was in."""
+        return self.attempts[-1].key if self.attempts else None
 
     def time_s(self) -> dict[Activity, float]:
         """How much of the node's time each activity took; together, all of it. Empty where that is not known."""
@@ -168,6 +195,14 @@ class Round(Struct, kw_only=True):
     reason: str = ""
     verdict: Verdict | None = None
 
+    def size(self) -> int:
+        """How many nodes were in it, whether or not all of them are known here."""
+        return max([len(self.attempts), *(attempt.nodes for attempt in self.attempts.values())])
+
+    def world_size(self) -> int:
+        """How many workers were in it; 0 if that is not known."""
+        return max((attempt.world_size for attempt in self.attempts.values()), default=0)
+
     def failures(self) -> list[Failure]:
         """Those that nodes recorded of their own workers, by rank."""
         by_rank = {failure.rank: failure for attempt in self.attempts.values() for failure in attempt.failures}
@@ -175,9 +210,13 @@ class Round(Struct, kw_only=True):
 
 
 class Run(Struct, kw_only=True):
-    """A run: its nodes by rank, the attempts of all of them, and the verdict that says most about the end."""
+    """One job: its agents, the attempts of all of them, and the verdict that says most about the end.
+
+    The agents that were there at the end come first, by rank. `job` is the id that names this job and no other.
+    """
 
     run_id: str
+    job: str = ""
     outcome: Outcome
     reason: str = ""
     verdict: Verdict | None = None
@@ -199,12 +238,37 @@ class Run(Struct, kw_only=True):
         Clocks of different machines are not compared: what aligns two nodes is the first attempt that both were in.
         """
         at: dict[tuple[str, int], float] = {}
-        offsets: list[float] = []
-        for node in self.nodes:
-            begins = [(each.key, each.begin_s) for each in node.attempts if each.begin_s is not None]
-            offset = next((at[key] - begin for key, begin in begins if key in at), 0.0)
+        offsets: dict[int, float] = {}
+        left = dict(enumerate(self.nodes))
+        while left:
+            # Next is one that shares an attempt with those that have their place. Where none does, any will do.
+            shares = (place for place, node in left.items() if any(each.key in at for each in node.attempts))
+            place = next(shares, next(iter(left)))
+            begins = [(each.key, each.begin_s) for each in left.pop(place).attempts if each.begin_s is not None]
+            offsets[place] = next((at[key] - begin for key, begin in begins if key in at), 0.0)
             for key, begin in begins:
-                at.setdefault(key, begin + offset)
-            offsets.append(offset)
-        earliest = min(offsets, default=0.0)
-        return [offset - earliest for offset in offsets]
+                at.setdefault(key, begin + offsets[place])
+        earliest = min(offsets.values(), default=0.0)
+        return [offsets[place] - earliest for place in range(len(self.nodes))]
+
+    def length_s(self) -> float:
+        """From the begin of the first agent to the end of the last, as far as attempts align them."""
+        return max(
+            (node.length_s + offset for node, offset in zip(self.nodes, self.offsets_s(), strict=True)), default=0.0
+        )
+
+    def first(self) -> Node:
+        """An agent that was there in the first attempt that is known."""
+        return self.nodes[min(self.rounds[0].attempts)] if self.rounds else self.nodes[0]
+
+    def was_left_behind(self, node: Node) -> bool:
+        """Whether the others went on without this agent, so that its rank was another's in the end."""
+        return node.key != self.nodes[0].key and bool(node.attempts) and node.attempts[-1].generation is not None
+
+    def nodes_at_once(self) -> int:
+        """How many nodes the job had at most at any time. An agent that replaces another is not one more."""
+        return max((each.size() for each in self.rounds), default=len(self.nodes))
+
+    def warnings(self) -> list[tuple[Node, WarningNote]]:
+        """Those of all agents, each with the agent that it is from."""
+        return [(node, warning) for node in self.nodes for warning in node.warnings]

@@ -10,15 +10,21 @@ from holdfast.errors.text import visible
 from holdfast.report.records import Activity, Outcome
 from holdfast.report.strip import columns
 from holdfast.report.units import (
+    agents,
     command,
     counted,
     decided,
     duration,
     last_lines,
+    length,
     moment,
+    names,
+    nodes,
     one_line,
     outcome,
+    restarts,
     share,
+    warning,
     what,
     who,
     why,
@@ -27,7 +33,7 @@ from holdfast.report.units import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from holdfast.report.records import Attempt, Node, Round, Run
+    from holdfast.report.records import Attempt, Round, Run
 
 WIDTH_MIN_CHARS = 60
 WIDTH_MAX_CHARS = 140
@@ -40,7 +46,13 @@ WHY_MIN_CHARS = 56
 """How much room a reason has in the table of attempts, however narrow the terminal."""
 
 NODES_MAX = 32
-"""How many nodes have lines of their own."""
+"""How many agents have lines of their own."""
+
+WARNINGS_MAX = 20
+"""How many warnings are shown."""
+
+WHERE_MAX_LINES = 10
+"""How many lines of where the workers of a node were are shown; its file of stacks has all."""
 
 MESSAGE_MAX_LINES = 15
 MESSAGE_MAX_CHARS = 3000
@@ -72,9 +84,9 @@ class _Writer:
         self._colours = colours
 
     def report(self, run: Run) -> str:
-        blocks = [self._header(run), self._verdict(run), self._attempts(run), self._time(run)]
+        blocks = [self._header(run), self._verdict(run), self._warnings(run), self._attempts(run), self._time(run)]
         if run.notes:
-            blocks.append([line for note in run.notes for line in textwrap.wrap(note, self._width)])
+            blocks.append([line for note in run.notes for line in textwrap.wrap(visible(note), self._width)])
         return "\n\n".join("\n".join(block) for block in blocks if block)
 
     def _paint(self, text: str, colour: str) -> str:
@@ -84,33 +96,19 @@ class _Writer:
         return self._paint(text, _BOLD)
 
     def _header(self, run: Run) -> list[str]:
-        first = run.nodes[0]
-        last = run.rounds[-1] if run.rounds else None
-        workers = max((attempt.world_size for attempt in last.attempts.values()), default=0) if last else 0
+        first = run.first()
         facts = {
+            "job": one_line(run.job),
             "command": command(first.command),
             "started": moment(first.started_at),
-            "length": self._length(run),
+            "length": length(run),
             "outcome": self._paint(outcome(run), _COLOURS.get(run.outcome, "")),
-            "nodes": self._nodes(run, workers),
-            "restarts": f"{first.restarts}" + (f" of {first.max_restarts}" if first.version else ""),
+            "nodes": nodes(run),
+            "agents": agents(run),
+            "restarts": restarts(run),
             "directory": visible(first.directory) + (f" and {len(run.nodes) - 1} more" if len(run.nodes) > 1 else ""),
         }
         return [self._title(f"Run {one_line(run.run_id) or '(without an id)'}"), *self._facts(facts.items())]
-
-    @staticmethod
-    def _length(run: Run) -> str:
-        length_s = max(node.length_s for node in run.nodes)
-        if run.outcome in (Outcome.LOST, Outcome.UNKNOWN):
-            return f"at least {duration(length_s)}"
-        return duration(length_s) + (" so far" if run.outcome is Outcome.RUNNING else "")
-
-    @staticmethod
-    def _nodes(run: Run, workers: int) -> str:
-        # A directory tells of one node, and says how many there were.
-        nodes = max([len(run.nodes), *(attempt.nodes for attempt in _last_attempts(run))])
-        told = f" (told by {len(run.nodes)} of them)" if nodes != len(run.nodes) else ""
-        return f"{nodes}{told}" + (f", {counted(workers, 'worker')}" if workers else "")
 
     @staticmethod
     def _facts(facts: Iterable[tuple[str, str]]) -> list[str]:
@@ -141,9 +139,20 @@ class _Writer:
             lines += [f"  {self._paint('|', _DIM)} {line}".rstrip() for line in message]
         for stacks in (stacks for attempt in _attempts_of(run) for stacks in attempt.stacks):
             lines += self._facts([("stacks", visible(stacks.file) + _outliers(stacks.outliers))])
+            lines += [f"  {'':10}  {one_line(line)}" for line in stacks.where[:WHERE_MAX_LINES]]
         if to_do:
             lines += textwrap.wrap(to_do, self._width, initial_indent="  What to do: ", subsequent_indent="  ")
         return lines
+
+    def _warnings(self, run: Run) -> list[str]:
+        told = run.warnings()
+        if not told:
+            return []
+        lines = [self._title("Warnings")]
+        for node, each in told[:WARNINGS_MAX]:
+            lines += textwrap.wrap(warning(node, each), self._width, initial_indent="  ", subsequent_indent="    ")
+        more = len(told) - WARNINGS_MAX
+        return [*lines, f"  and {more} more (--json has all)"] if more > 0 else lines
 
     def _attempts(self, run: Run) -> list[str]:
         if not run.rounds:
@@ -166,7 +175,7 @@ class _Writer:
         if not spent:
             return []
         several = len(run.nodes) > 1
-        lines = [self._title("Time, of all nodes together" if several else "Time")]
+        lines = [self._title("Time, of all agents together" if several else "Time")]
         for activity, seconds in spent.items():
             bar = "#" * round(BAR_CHARS * seconds / whole_s) if whole_s else ""
             painted = self._paint(f"{bar:{BAR_CHARS}}", _ACTIVITY_COLOURS.get(activity, ""))
@@ -176,18 +185,21 @@ class _Writer:
     def _strips(self, run: Run) -> list[str]:
         """The time lines of nodes below each other, aligned by the attempts they share."""
         offsets = run.offsets_s()
-        end_s = max(node.length_s + offset for node, offset in zip(run.nodes, offsets, strict=True))
+        end_s = run.length_s()
         shown = run.nodes[:NODES_MAX]
-        names = [_node_name(node) for node in shown]
-        name_chars = max(map(len, names))
+        labels = [
+            f"{name}, {node.outcome}" if run.was_left_behind(node) else name
+            for node, name in zip(shown, names(run), strict=False)
+        ]
+        name_chars = max(map(len, labels))
         count = max(self._width - name_chars - 4, 20)
         lines = []
-        for name, node, offset in zip(names, shown, offsets, strict=False):
+        for name, node, offset in zip(labels, shown, offsets, strict=False):
             cut = columns(node.spans, -offset, end_s - offset, count)
             strip = "".join(self._letter(activity) for activity in cut)
             lines.append(f"  {name:{name_chars}}  {strip}".rstrip())
         if len(run.nodes) > NODES_MAX:
-            lines.append(f"  and {len(run.nodes) - NODES_MAX} more nodes (--json has all)")
+            lines.append(f"  and {len(run.nodes) - NODES_MAX} more agents (--json has all)")
         legend = "  ".join(f"{letter} {activity}" for activity, letter in LETTERS.items())
         return [*lines, f"  {'':{name_chars}}  {self._paint(legend, _DIM)}"]
 
@@ -206,28 +218,19 @@ def _attempts_of(run: Run) -> Iterable[Attempt]:
             yield from each.attempts.values()
 
 
-def _last_attempts(run: Run) -> Iterable[Attempt]:
-    return run.rounds[-1].attempts.values() if run.rounds else ()
-
-
 def _row(each: Round) -> list[str]:
     attempts = list(each.attempts.values())
     ran_s = [a.end_s - a.begin_s for a in attempts if a.begin_s is not None and a.end_s is not None]
     return [
         str(each.key[1]),
         str(attempts[0].restart),
-        str(max(attempt.nodes for attempt in attempts) or len(attempts)),
-        str(max(attempt.world_size for attempt in attempts) or ""),
+        str(each.size()),
+        str(each.world_size() or ""),
         duration(max(attempt.waited_s for attempt in attempts)) if ran_s else "",
         duration(max(ran_s)) if ran_s else "",
         str(each.outcome),
         why(each),
     ]
-
-
-def _node_name(node: Node) -> str:
-    rank = "" if node.group_rank is None else f"{node.group_rank} "
-    return f"node {rank}{one_line(node.host, 24)}".rstrip()
 
 
 def _table(titles: list[str], rows: list[list[str]], width: int) -> list[str]:

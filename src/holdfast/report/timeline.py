@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from holdfast.errors.kind import FailureKind, cause_of
-from holdfast.report.entries import TORCH_PREFIX
-from holdfast.report.records import Activity, Attempt, Failure, Node, Outcome, Span, Stacks, Verdict
+from holdfast.report.entries import OUR_PREFIX, TORCH_PREFIX, identifier
+from holdfast.report.records import Activity, Attempt, Failure, Node, Outcome, Span, Stacks, Verdict, WarningNote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 _ENDS = {each.value: each for each in (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.INTERRUPTED, Outcome.CLOSED)}
 _ATTEMPT_ENDS = {each.value: each for each in (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.STOPPED)}
+_OF_ATTEMPTS = frozenset(
+    f"{OUR_PREFIX}{name}" for name in ("attempt.started", "attempt.ended", "failure", "verdict", "stacks")
+)
 _OPEN = (Outcome.RUNNING, Outcome.LOST, Outcome.UNKNOWN)
 
 
@@ -31,7 +34,7 @@ def node_of(log: Log, directory: str, presence: Presence | None = None) -> Node:
     """A node's part of the run that `log` tells of; `presence` matters only if no end is recorded."""
     node = Node(directory=directory, skipped_lines=log.skipped_lines)
     seen = Presence() if presence is None else presence
-    ours = [entry for entry in log.entries if entry.name.startswith("holdfast.")]
+    ours = [entry for entry in log.entries if entry.name.startswith(OUR_PREFIX)]
     for entry in log.entries:
         _identify(node, entry.metadata)
     if ours:
@@ -84,7 +87,9 @@ def _tell(node: Node, ours: list[Entry], log: Log, presence: Presence) -> None:
             _start_run(node, entry.details)
         elif entry.name == "holdfast.run.ended":
             end = entry
-        else:
+        elif entry.name == "holdfast.warning":
+            node.warnings.append(_warning(entry.details))
+        elif entry.name in _OF_ATTEMPTS and _is_of_this_node(node, entry):  # later versions may write more
             _tell_of_attempt(node, entry, zero)
     if end is not None:
         node.outcome = _ENDS.get(end.details.text("outcome"), Outcome.UNKNOWN)
@@ -110,7 +115,22 @@ def _beginnings(entry: Entry) -> Iterator[float]:
         yield entry.monotonic - max(entry.details.number("waited_s"), 0) - max(entry.details.number("started_s"), 0)
 
 
+def _is_of_this_node(node: Node, entry: Entry) -> bool:
+    """Not so is the verdict on a generation that a newcomer was not in."""
+    if entry.name != "holdfast.verdict":
+        return True
+    generation = entry.details.integer_or_none("generation")
+    return generation is None or any(attempt.generation == generation for attempt in node.attempts)
+
+
+def _warning(details: Facts) -> WarningNote:
+    return WarningNote(
+        text=details.text("text"), rank=details.integer_or_none("rank"), attempt=details.integer("attempt")
+    )
+
+
 def _start_run(node: Node, details: Facts) -> None:
+    node.agent = identifier(details, "agent")
     node.version = details.text("version")
     node.pid = details.integer("pid")
     node.command = details.texts("command")
@@ -127,7 +147,12 @@ def _tell_of_attempt(node: Node, entry: Entry, zero: float) -> None:
     attempt = _attempt(node, details.integer("attempt", node.attempts[-1].number if node.attempts else 1))
     at_s = None if entry.monotonic is None else entry.monotonic - zero
     if entry.name == "holdfast.attempt.started":
+        attempt.job = identifier(details, "job")
+        node.job = attempt.job or node.job
+        attempt.master = details.text("master")
         attempt.restart = details.integer("restart")
+        attempt.max_restarts = details.integer_or_none("max_restarts")
+        node.max_restarts = node.max_restarts if attempt.max_restarts is None else attempt.max_restarts
         attempt.generation = details.integer_or_none("generation")
         attempt.node = details.integer_or_none("node")
         attempt.nodes = details.integer("nodes")
@@ -154,7 +179,12 @@ def _tell_of_attempt(node: Node, entry: Entry, zero: float) -> None:
         )
     else:
         attempt.stacks.append(
-            Stacks(reason=details.text("reason"), file=details.text("file"), outliers=details.integers("outliers"))
+            Stacks(
+                reason=details.text("reason"),
+                file=details.text("file"),
+                outliers=details.integers("outliers"),
+                where=details.texts("where"),
+            )
         )
 
 

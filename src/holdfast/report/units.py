@@ -6,10 +6,11 @@ import time
 from typing import TYPE_CHECKING
 
 from holdfast.errors.text import headline, visible
+from holdfast.report.joining import agent_names
 from holdfast.report.records import Outcome
 
 if TYPE_CHECKING:
-    from holdfast.report.records import Failure, Round, Run, Verdict
+    from holdfast.report.records import Failure, Node, Round, Run, Verdict, WarningNote
 
 MINUTE_S = 60
 HOUR_S = 60 * MINUTE_S
@@ -17,6 +18,8 @@ DAY_S = 24 * HOUR_S
 
 HEADLINE_MAX_CHARS = 160
 COMMAND_MAX_CHARS = 400
+
+HOST_MAX_CHARS = 40
 
 OUTCOME_SIGNS = {
     Outcome.SUCCEEDED: "✓",
@@ -113,3 +116,72 @@ def outcome(run: Run) -> str:
 def command(words: list[str]) -> str:
     text = " ".join(visible(word).replace("\n", "\\n") for word in words)
     return text if len(text) <= COMMAND_MAX_CHARS else f"{text[:COMMAND_MAX_CHARS]} ..."
+
+
+def length(run: Run) -> str:
+    """How long a job took; of one whose end nobody recorded, how long at least."""
+    took = duration(run.length_s())
+    if run.outcome in (Outcome.LOST, Outcome.UNKNOWN):
+        return f"at least {took}"
+    return f"{took} so far" if run.outcome is Outcome.RUNNING else took
+
+
+def nodes(run: Run) -> str:
+    """How many nodes a job had, and how many workers: "3 (--nnodes 2:3), 6 workers"."""
+    at_once = run.nodes_at_once()
+    if not run.rounds:
+        return str(at_once)
+    last = run.rounds[-1]
+    told = max(len(each.attempts) for each in run.rounds if each.size() == at_once)
+    first = run.first()
+    is_plain = first.min_nodes == first.max_nodes == at_once or not first.max_nodes
+    wanted = str(first.max_nodes) if first.min_nodes == first.max_nodes else f"{first.min_nodes}:{first.max_nodes}"
+    workers = f", {counted(last.world_size(), 'worker')}" if last.world_size() else ""
+    return (
+        str(at_once)
+        + (f" (told by {told} of them)" if told < at_once else "")
+        + ("" if is_plain else f" (--nnodes {wanted})")
+        + (f", {last.size()} at the end" if last.size() != at_once else "")
+        + workers
+    )
+
+
+def agents(run: Run) -> str:
+    """How many agents a job had, if these are more than its nodes: some came back, or took the place of others."""
+    if len(run.nodes) <= run.nodes_at_once():
+        return ""
+    hosts = [node.host for node in run.nodes]
+    several = [f"{one_line(host, HOST_MAX_CHARS)} had {hosts.count(host)}" for host in dict.fromkeys(hosts)]
+    told = [each for each in several if not each.endswith(" had 1")]
+    shown = f": {', '.join(told)}" if len(told) == 1 else ""
+    return f"{len(hosts)}, on {counted(len(several), 'machine')}{shown}"
+
+
+def restarts(run: Run) -> str:
+    """How many restarts a job had, and how many it may have: "1 of 3"."""
+    count = max(node.restarts for node in run.nodes)
+    first = run.nodes[0]
+    if not first.version:
+        return str(count)
+    if count > first.max_restarts:
+        return f"{count} (a budget of {first.max_restarts}, which time without a failure gives back)"
+    return f"{count} of {first.max_restarts}" if first.max_restarts else f"{count} (--max-restarts 0)"
+
+
+def names(run: Run) -> list[str]:
+    """A name for each agent, with its rank if it was there at the end: "node 2 machine3 (agent 2)"."""
+    hosts = [one_line(name, HOST_MAX_CHARS) for name in agent_names(run.nodes)]
+    return [f"{_place(run, node)}{host}".rstrip() for node, host in zip(run.nodes, hosts, strict=True)]
+
+
+def _place(run: Run, node: Node) -> str:
+    if run.was_left_behind(node):
+        return ""  # its rank went to another
+    return "node " if node.group_rank is None else f"node {node.group_rank} "
+
+
+def warning(node: Node, each: WarningNote) -> str:
+    """What a warning is about, and what it says."""
+    host = one_line(node.host, HOST_MAX_CHARS)
+    about = f"rank {each.rank} on {host}" if each.rank is not None else host
+    return f"{about}, attempt {each.attempt}: {one_line(each.text, HEADLINE_MAX_CHARS * 2)}"

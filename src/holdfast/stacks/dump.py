@@ -8,13 +8,15 @@ from contextlib import suppress
 import msgspec
 from msgspec import Struct
 
-from holdfast.stacks.grouping import Group, group, outliers
+from holdfast.errors.text import all_encodable
+from holdfast.stacks.grouping import Group, group
+from holdfast.stacks.judgement import judge
 from holdfast.stacks.parse import parse
 from holdfast.stacks.wire import RankStacks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
 DIRECTORY = "stacks"
 """In a run's directory: where its dumps are."""
@@ -32,10 +34,11 @@ class Dump(Struct, frozen=True):
         run_id: the run's name.
         reason: why somebody wanted to know.
         timestamp: when, in Unix seconds.
-        outliers: the ranks that are not where most are.
+        outliers: the ranks that the others wait for or that are not where most are, the most suspicious first.
         groups: the ranks by place, the smallest group first.
         ranks: all that is known of each.
         missing: ranks, or nodes, of which nothing came, and why.
+        verdict: who stands out, and why, in one sentence.
     """
 
     run_id: str
@@ -45,6 +48,7 @@ class Dump(Struct, frozen=True):
     groups: tuple[Group, ...]
     ranks: dict[int, RankStacks]
     missing: dict[str, str]
+    verdict: str = ""
 
 
 def gather(
@@ -53,14 +57,22 @@ def gather(
     timestamp: float,
     ranks: Mapping[int, RankStacks],
     missing: Mapping[str, str] | None = None,
+    ended: Collection[int] = (),
 ) -> Dump:
-    """What the stacks of all ranks, of this node and others, say together. Pure."""
-    groups = group({rank: parse(stacks.text) for rank, stacks in ranks.items()})
-    few = outliers(groups)
-    return Dump(run_id, reason, timestamp, tuple(few), tuple(groups), _bounded(ranks, few), dict(missing or {}))
+    """What the stacks of all ranks, of this node and others, say together. `ended` are ranks that have none, because
+    their process has ended. Pure.
+    """
+    parsed = {rank: parse(stacks.text) for rank, stacks in sorted(ranks.items())}
+    groups = group(parsed)
+    found = judge(parsed, groups, ended, missing or ())
+    few = found.blamed
+    return Dump(
+        *(run_id, reason, timestamp, few, tuple(groups), _bounded(ranks, few), dict(missing or {})),
+        verdict=found.sentence,
+    )
 
 
-def _bounded(ranks: Mapping[int, RankStacks], few: list[int]) -> dict[int, RankStacks]:
+def _bounded(ranks: Mapping[int, RankStacks], few: Sequence[int]) -> dict[int, RankStacks]:
     room = TEXTS_MAX_CHARS
     kept: dict[int, RankStacks] = {}
     for rank in [*few, *sorted(set(ranks) - set(few))]:
@@ -81,7 +93,8 @@ def keep(dump: Dump, run_dir: str, name: str) -> str:
     from holdfast.stacks.render import render  # noqa: PLC0415 - it needs this module
 
     os.makedirs(os.path.join(run_dir, DIRECTORY), 0o700, exist_ok=True)
-    _write(result_path(run_dir, name, "json"), msgspec.json.encode(dump) + b"\n")
+    whole = all_encodable(msgspec.to_builtins(dump, str_keys=True))
+    _write(result_path(run_dir, name, "json"), msgspec.json.encode(whole) + b"\n")
     _write(result_path(run_dir, name, "txt"), render(dump).encode("utf-8", "backslashreplace"))
     return os.path.join(DIRECTORY, f"{name}.txt")
 

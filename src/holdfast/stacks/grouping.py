@@ -17,6 +17,7 @@ INNERMOST_FRAMES = 3
 """So many more library frames do not make it another place: who waits may just be looking at the clock."""
 
 _PACKAGE = re.compile(r".*/(?:site|dist)-packages/[^/]+/|.*/")
+_SHARED_LIBRARY = re.compile(r"\.so(?:\.[\d.]+)?$")
 _STARTERS = ("<frozen ", "/runpy.py", *(part for part in LIBRARIES if part.endswith("/holdfast")))
 """In whose files no program is: they start it."""
 
@@ -96,8 +97,16 @@ def is_same(place: Place, other: Place) -> bool:
     return len(rest) == len(other_rest) == 1 and rest[0][0] == other_rest[0][0]
 
 
+def library_calls(stacks: Stacks) -> tuple[Frame, ...]:
+    """The library frames that the innermost frame of the user's code called, the innermost first."""
+    frames = _main_frames(stacks)
+    is_own = _ownership(frames[::-1])
+    depth = next((place for place, frame in enumerate(frames) if is_own(frame)), len(frames))
+    return frames[:depth]
+
+
 def is_library(frame: Frame) -> bool:
-    return any(part in frame.file for part in LIBRARIES)
+    return any(part in frame.file for part in LIBRARIES) or _SHARED_LIBRARY.search(frame.file) is not None
 
 
 def _main_frames(stacks: Stacks) -> tuple[Frame, ...]:

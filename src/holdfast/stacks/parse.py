@@ -9,14 +9,22 @@ import re
 
 from msgspec import Struct
 
-STATE = "# state: "
-"""The remark on a process whose state sets it apart: it is stopped, or has no Python stack at all."""
+from holdfast.stacks.asking import STATE
 
 SOURCE = "# source: "
 """The remark on where stacks are from, if the process did not write them itself."""
 
+STEP = "# step: "
+"""The remark on the step of the process's last heartbeat."""
+
+LINE = "# line: "
+"""The remark with the source line of the main thread's innermost frame."""
+
 LINE_MAX_CHARS = 4_096
 """A longer line is no frame."""
+
+STEP_MAX_DIGITS = 18
+"""A longer number is no step: steps have 64 bits."""
 
 REMARKS_MAX_CHARS = 1_024
 """Within how much of the beginning remarks stand."""
@@ -54,11 +62,13 @@ class Thread(Struct, frozen=True):
 
 
 class Stacks(Struct, frozen=True):
-    """What is known of one process."""
+    """What is known of one process. `step` is -1, and `line` is "", if nobody knows it."""
 
     threads: tuple[Thread, ...] = ()
     state: str = ""
     source: str = ""
+    step: int = -1
+    line: str = ""
 
     @property
     def main(self) -> Thread | None:
@@ -133,7 +143,14 @@ def parse(text: str) -> Stacks:
             break
         if len(line) <= LINE_MAX_CHARS:
             reading.take_in(line)
-    return Stacks(reading.threads(), _remark(text, STATE), _remark(text, SOURCE))
+    step = _remark(text, STEP)
+    return Stacks(
+        reading.threads(),
+        _remark(text, STATE),
+        _remark(text, SOURCE),
+        int(step) if step.isdecimal() and len(step) <= STEP_MAX_DIGITS else -1,
+        _remark(text, LINE),
+    )
 
 
 def _remark(text: str, name: str) -> str:

@@ -7,14 +7,12 @@ import time
 from holdfast.errors.text import visible
 from holdfast.stacks.grouping import is_library
 from holdfast.stacks.parse import parse
+from holdfast.stacks.wording import frame_line, named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from holdfast.stacks.dump import Dump
     from holdfast.stacks.grouping import Group
-    from holdfast.stacks.parse import Frame
     from holdfast.stacks.wire import RankStacks
 
 GROUPS_MAX = 50
@@ -22,9 +20,6 @@ GROUPS_MAX = 50
 
 GROUP_FRAMES_MAX = 30
 """How many frames of a group's stack are shown, the innermost. All are below, with the ranks."""
-
-RANGES_MAX = 20
-"""How many ranges of ranks a line names."""
 
 RULE = "-" * 80
 
@@ -43,45 +38,12 @@ def render(dump: Dump, *, colour: bool = False, in_full: bool = True) -> str:
     return "\n".join(lines) + "\n"
 
 
-def named(ranks: Sequence[int]) -> str:
-    """Ranks for a line of text: "rank 3", "ranks 0-2, 4-7"."""
-    ranges: list[list[int]] = []
-    for rank in sorted(ranks):
-        if ranges and ranges[-1][1] == rank - 1:
-            ranges[-1][1] = rank
-        else:
-            ranges.append([rank, rank])
-    shown = [str(first) if first == last else f"{first}-{last}" for first, last in ranges[:RANGES_MAX]]
-    more = ", ..." if len(ranges) > RANGES_MAX else ""
-    return f"rank{'' if len(ranks) == 1 else 's'} {', '.join(shown)}{more}"
-
-
-def summary(dump: Dump) -> str:
-    """What stands out, in a line: "rank 3 is elsewhere: train.py:12 in load"."""
-    if len(dump.outliers) > 0:
-        places = {place_line(group): None for group in dump.groups if group.ranks[0] in dump.outliers}
-        verb = "is" if len(dump.outliers) == 1 else "are"
-        return f"{named(dump.outliers)} {verb} not where the others are: {'; '.join(places)}"
-    if len(dump.ranks) == 1:
-        return f"the only rank: {place_line(dump.groups[0])}"
-    if len(dump.groups) == 1:
-        return f"all {len(dump.ranks)} ranks are at the same place: {place_line(dump.groups[0])}"
-    return f"the {len(dump.ranks)} ranks are at {len(dump.groups)} places, and none stands out"
-
-
-def place_line(group: Group) -> str:
-    """The innermost frame of a group that is the user's own, or what is known instead."""
-    own = next((frame for frame in group.frames if not is_library(frame)), next(iter(group.frames), None))
-    known = [visible(group.state)] if group.state else []
-    return ", ".join([*([_frame(own)] if own else []), *known]) or "nothing is known"
-
-
 def _head(dump: Dump) -> list[str]:
     moment = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(dump.timestamp))
     lines = [f"run     {visible(dump.run_id)}", f"time    {moment}", f"reason  {visible(dump.reason)}"]
     lines += [f"ranks   {len(dump.ranks)}"]
     lines += [f"missing {visible(name)}: {visible(why)}" for name, why in dump.missing.items()]
-    return lines if not dump.ranks else [*lines, f"result  {summary(dump)}"]
+    return lines if not dump.ranks else [*lines, f"result  {dump.verdict}"]
 
 
 def _groups(dump: Dump, *, colour: bool) -> list[str]:
@@ -103,7 +65,7 @@ def _group(group: Group, dump: Dump, *, is_outlier: bool, colour: bool) -> list[
     if group.state:
         lines.append(f"    {visible(group.state)}")
     for frame in group.frames[:GROUP_FRAMES_MAX]:
-        text = f"    {_frame(frame)}"
+        text = f"    {frame_line(frame)}"
         lines.append(f"{_FAINT}{text}{_PLAIN}" if colour and is_library(frame) else text)
     more = len(group.frames) - GROUP_FRAMES_MAX
     if more > 0:
@@ -120,13 +82,9 @@ def _rank(rank: int, stacks: RankStacks, *, is_outlier: bool) -> list[str]:
     for thread in threads:
         kind = "main thread" if thread.is_main else "thread"
         name = "" if thread.name == "MainThread" else f" {visible(thread.name)}"
-        lines += [f"  {kind}{name}", *(f"    {_frame(frame)}" for frame in thread.frames)]
+        lines += [f"  {kind}{name}", *(f"    {frame_line(frame)}" for frame in thread.frames)]
         if not thread.frames:
             lines.append("    no Python frame")
     if not threads and not known.state:
         lines += [f"  {visible(line)}" for line in stacks.text.splitlines()]
     return lines
-
-
-def _frame(frame: Frame) -> str:
-    return visible(str(frame))

@@ -8,7 +8,8 @@ import shutil
 import subprocess
 import sys
 
-from holdfast.stacks.parse import SOURCE, STATE
+from holdfast.stacks.asking import GONE, STANDING, STATE, STATES, kernel_facts, process_state
+from holdfast.stacks.parse import SOURCE
 
 PY_SPY = "py-spy"
 
@@ -16,20 +17,6 @@ SPY_MAX_S = 5.0
 """How long py-spy may take for a process. It takes 20 ms."""
 
 REASON_MAX_CHARS = 120
-
-STATES = {
-    "R": "running",
-    "S": "sleeping",
-    "D": "stuck in the kernel",
-    "T": "stopped by a signal",
-    "t": "stopped by a debugger",
-    "I": "idle",
-}
-GONE = frozenset("ZXx")
-"""States of a process that has ended. A process that is not there at all has the state "X"."""
-
-STANDING = frozenset("TtD")
-"""States in which no process answers a signal."""
 
 _THREADS = re.compile(r"^Thread ", re.MULTILINE)
 
@@ -57,7 +44,7 @@ def spy(pid: int, timeout_s: float) -> str:
                 return f"{remark}{SOURCE}py-spy, as it did not answer\nProcess {pid}\n{text}"
     if process_state(pid) in GONE:
         return ""
-    return f"{STATE}{kernel_facts(pid)}\n{SOURCE}the kernel; {reason}\n"
+    return f"{STATE}no Python stack: {kernel_facts(pid)}\n{SOURCE}the kernel; {reason}\n"
 
 
 def _run(command: list[str], timeout_s: float) -> tuple[str, str]:
@@ -80,25 +67,3 @@ def _run(command: list[str], timeout_s: float) -> tuple[str, str]:
         return text[begin.start() :], ""
     complaint = done.stderr.decode("utf-8", "backslashreplace").strip().partition("\n")[0]
     return "", f"py-spy: {complaint.removeprefix('Error: ')[:REASON_MAX_CHARS] or 'no Python threads'}"
-
-
-def kernel_facts(pid: int) -> str:
-    """One line on where a process without a Python stack is."""
-    state = process_state(pid)
-    place = _read(f"/proc/{pid}/wchan").strip()
-    at = f", in the kernel at {place}" if place and place != "0" else ""
-    return f"no Python stack: {STATES.get(state, state)}{at}"
-
-
-def process_state(pid: int) -> str:
-    """The letter of its state."""
-    # The name may hold anything, a ')' included; what follows the last one is regular.
-    return (_read(f"/proc/{pid}/stat").rpartition(")")[2].split() or ["X"])[0]
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""

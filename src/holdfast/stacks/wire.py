@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from holdfast.errors.text import clipped
+from holdfast.errors.text import clipped, encodable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def encode(ranks: Mapping[int, RankStacks]) -> bytes:
     """At most `NODE_MAX_BYTES`. Texts are cut in the middle as far as needed."""
     share = NODE_MAX_BYTES // max(1, len(ranks)) - _RANK_EXTRA_BYTES
     limit = max(0, min(STACKS_MAX_BYTES, share))
-    cut = {rank: RankStacks(it.host[:HOST_MAX_CHARS], it.pid, _cut(it.text, limit)) for rank, it in ranks.items()}
+    cut = {rank: RankStacks(_host(it.host), it.pid, _cut(it.text, limit)) for rank, it in ranks.items()}
     return msgspec.msgpack.encode(cut)
 
 
@@ -49,8 +49,12 @@ def decode(data: bytes) -> dict[int, RankStacks]:
         raise ValueError(f"the stacks of a node have {len(data)} bytes, more than {NODE_MAX_BYTES}")
     try:
         return msgspec.msgpack.decode(data, type=dict[int, RankStacks])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ValueError(f"these are not the stacks of a node: {error}") from None
+
+
+def _host(name: str) -> str:
+    return encodable(name)[:HOST_MAX_CHARS]
 
 
 def _cut(text: str, limit_bytes: int) -> str:

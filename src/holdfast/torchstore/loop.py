@@ -18,13 +18,16 @@ ACCEPT_MAX = 64
 """How many connections are accepted at once, before those that are there get their turn."""
 
 ACCEPT_PAUSE_S = 0.5
-"""How long nobody is accepted after there was no descriptor for it, unless one becomes free."""
+"""How long arrivals wait for a descriptor before they are turned away."""
+
+COMPLAIN_EVERY_S = 60.0
+"""How often a line says that clients were turned away."""
 
 DESCRIPTORS_SPARE = 64
 """How many descriptors are left to the rest of the process."""
 
-SPARE_TO_COMPLAIN = 2
-"""How many descriptors are held, so that it can be said when there are no others."""
+SPARE = 2
+"""How many descriptors are held, so that clients can be turned away, and that can be said, when there are no others."""
 
 GREETING_MAX_S = 5.0
 """How long a client has time to greet, before its place may be given to another. torch's greets at once."""
@@ -35,15 +38,18 @@ _log = get_logger("torchstore")
 class Loop:
     """Serves whoever connects to `listener` from a key space of its own, until `wake`, an eventfd, is written to."""
 
-    def __init__(self, listener: socket, wake: int, descriptors_max: int) -> None:
+    def __init__(self, listener: socket, wake: int, connections_max: int) -> None:
         self._listener = listener
         self._wake = wake
-        self._connections_max = descriptors_max - min(DESCRIPTORS_SPARE, descriptors_max // 4)
+        self._connections_max = connections_max
         self._keyspace = KeySpace()
         self._epoll = epoll()
         self._connections: dict[int, Connection] = {}
         self._accept_at: float | None = None
-        self._spare = [os.dup(wake) for _ in range(SPARE_TO_COMPLAIN)]
+        self._turned_away = 0
+        self._complain_at = 0.0
+        self._spare: list[int] = []
+        self._hold_spare()
         self._epoll.register(wake, EPOLLIN)
         self._epoll.register(listener.fileno(), EPOLLIN)
 
@@ -80,6 +86,7 @@ class Loop:
             self._tell_woken()
         if self._accept_at is not None and time.monotonic() >= self._accept_at:
             self._accept_again()
+            self._turn_away()
         return True
 
     def _serve(self, connection: Connection) -> None:
@@ -151,24 +158,53 @@ class Loop:
         if self._accept_at is None:
             self._epoll.unregister(self._listener.fileno())
         self._accept_at = time.monotonic() + ACCEPT_PAUSE_S
-        if self._spare:
+
+    def _accept_again(self) -> None:
+        self._accept_at = None
+        self._epoll.register(self._listener.fileno(), EPOLLIN)
+
+    def _turn_away(self) -> None:
+        """Serve those who have waited, or hang up on them: a client that hears nothing waits for ever."""
+        self._accept()
+        if self._accept_at is None:
+            return
+        self._close_spare()
+        for _ in range(ACCEPT_MAX):
+            try:
+                fd, _ = self._listener._accept()  # type: ignore[attr-defined]  # noqa: SLF001 - below socket.accept
+            except BlockingIOError:
+                self._accept_again()  # the next arrival wakes us up
+                break
+            except OSError:
+                break
+            os.close(fd)
+            self._turned_away += 1
+        if self._turned_away and time.monotonic() >= self._complain_at:
             self._complain()
+        self._hold_spare()
 
     def _complain(self) -> None:
-        """Once. The first message imports what messages need, for which files are opened."""
-        self._close_spare()
+        """While there are descriptors: the first message imports what messages need, for which files are opened."""
+        self._complain_at = time.monotonic() + COMPLAIN_EVERY_S
         with suppress(OSError, ImportError):
             _log.warning(
-                "%d clients are connected to the workers' store, and there is no descriptor for the next, which waits: "
-                "raise the limit of open files (ulimit -n)",
+                "the workers' store turns clients away (%d so far): %d are connected, and this process may not open "
+                "more files; raise the limit where the agent is started (ulimit -n)",
+                self._turned_away,
                 len(self._connections),
             )
+
+    def _hold_spare(self) -> None:
+        with suppress(OSError):  # another thread has taken what there was
+            while len(self._spare) < SPARE:
+                self._spare.append(os.dup(self._wake))
 
     def _close_spare(self) -> None:
         for fd in self._spare:
             os.close(fd)
         self._spare.clear()
 
-    def _accept_again(self) -> None:
-        self._accept_at = None
-        self._epoll.register(self._listener.fileno(), EPOLLIN)
+
+def connections_max(descriptors_max: int) -> int:
+    """How many connections a process serves that may open so many files: a part is left to the rest of it."""
+    return descriptors_max - min(DESCRIPTORS_SPARE, descriptors_max // 4)

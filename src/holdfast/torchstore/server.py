@@ -22,6 +22,10 @@ PROBES_MAX = 4
 """How many of these questions remain without an answer before the connection ends."""
 
 
+DESCRIPTORS_WANTED = 65_536
+"""How many files the process may have open while it serves, if the system allows it. Each client is one of them."""
+
+
 class TorchStoreServer:
     """A store for the TCPStore clients of one group of workers, with a key space of its own.
 
@@ -58,10 +62,16 @@ class TorchStoreServer:
 
         return bool(select.select([self], [], [], 0)[0])
 
+    def clients_max(self) -> int:
+        """How many clients it can serve at a time, with the limit of open files raised as far as it goes."""
+        from holdfast import descriptors  # noqa: PLC0415 - who only reserves a port needs none of these
+        from holdfast.torchstore.loop import connections_max  # noqa: PLC0415
+
+        return connections_max(descriptors.allow(DESCRIPTORS_WANTED))
+
     def start(self) -> None:
         """Begin to answer, in a thread of its own, which no signal interrupts."""
-        import resource  # noqa: PLC0415 - who only reserves a port needs none of these
-        import signal  # noqa: PLC0415
+        import signal  # noqa: PLC0415 - who only reserves a port needs none of these
         from threading import Thread  # noqa: PLC0415
 
         from holdfast.torchstore.loop import Loop  # noqa: PLC0415
@@ -69,7 +79,7 @@ class TorchStoreServer:
         assert self._thread is None, "the server was started before"
         assert self._listener is not None, "the server was stopped"
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._loop = Loop(self._listener, self._wake, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        self._loop = Loop(self._listener, self._wake, self.clients_max())
         self._thread = Thread(target=self._loop.run, name="holdfast-torchstore", daemon=True)
         _serving.add(self)
         faults = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS, signal.SIGTRAP}

@@ -96,13 +96,13 @@ def become(program: Program, words: Sequence[str], hooks: CodeType | None) -> Ca
     `hooks` are those of `holdfast.worker.hooks`.
     """
     display = sys.__excepthook__
-    record = _install(hooks)
+    record, ran_out = _install(hooks)
     _forget_ourselves()
     sys.orig_argv[1:] = words
     begin(program)
     if program.directory:
         sys.path.insert(0, program.directory)
-    return _Run(program, display, record).run
+    return _Run(program, display, record, ran_out).run
 
 
 def _forget_ourselves() -> None:
@@ -113,13 +113,15 @@ def _forget_ourselves() -> None:
         del sys.path_importer_cache[path]
 
 
-def _install(hooks: CodeType | None) -> Callable[[BaseException], None]:
+def _install(hooks: CodeType | None) -> tuple[Callable[[BaseException], None], Callable[[], None]]:
     """What sitecustomize does in a program that is started: before the imports, which may have set hooks of their own.
 
-    Returns what takes note of an interrupt: the hook does that only where it can see that the interpreter called it.
+    Returns what takes note of an interrupt, and of the last line: the hooks do that only where they can see that the
+    interpreter called them.
     """
+    nothing: tuple[Callable[[BaseException], None], Callable[[], None]] = (lambda _: None, lambda: None)
     if hooks is None:
-        return lambda _: None
+        return nothing
     threading: Any = sys.modules.get("threading")
     theirs = (sys.excepthook, getattr(threading, "excepthook", None))
     sys.excepthook = sys.__excepthook__
@@ -129,9 +131,9 @@ def _install(hooks: CodeType | None) -> Callable[[BaseException], None]:
     space: dict[str, Any] = {"__name__": "holdfast.worker.hooks", "__file__": hooks.co_filename}
     try:
         exec(hooks, space)  # noqa: S102 - our own file
-        space["install"](is_program=True)
+        space["install"](is_program=True, sees_main=False)
     except Exception:  # noqa: BLE001 - a program must not suffer from what is only there to explain its end
-        return lambda _: None
+        return nothing
     finally:
         if theirs[0] is not original[0]:
             sys.excepthook = theirs[0]
@@ -142,18 +144,23 @@ def _install(hooks: CodeType | None) -> Callable[[BaseException], None]:
         if getattr(sys, "excepthook", None) is space["_uncaught"]:
             space["_record"](error)
 
-    return record
+    return record, space["ran_out"]
 
 
 class _Run:
     """A program from its first line to its end, as the interpreter has it: an exception is shown without our frames."""
 
     def __init__(
-        self, program: Program, display: Callable[..., object], record: Callable[[BaseException], None]
+        self,
+        program: Program,
+        display: Callable[..., object],
+        record: Callable[[BaseException], None],
+        ran_out: Callable[[], None],
     ) -> None:
         self._program = program
         self._display = display
         self._record = record
+        self._ran_out = ran_out
 
     def run(self) -> None:
         # One frame of ours is below the program's; there is nobody else to call.
@@ -178,6 +185,7 @@ class _Run:
                 sys.excepthook = lambda *_: None
                 raise
         else:
+            self._ran_out()
             return
         raise SystemExit(1)
 

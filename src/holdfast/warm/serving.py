@@ -18,7 +18,7 @@ from contextlib import suppress
 
 from holdfast.processes.children import children, end_children
 from holdfast.processes.keeper import keep
-from holdfast.processes.launch import Becoming, Launch, PickledCall
+from holdfast.processes.launch import Becoming, LastWill, Launch, PickledCall
 from holdfast.processes.prctl import adopt_orphans, die_with_parent
 from holdfast.processes.signal_setup import SignalSetup
 from holdfast.warm.becoming import Program, become, begin
@@ -310,13 +310,17 @@ class _Template:
             os.fchdir(directory)
             os.close(brief)
             os.close(directory)
-            ends = _place(rest[:3], dict(zip(request["fds"], rest[3:], strict=True)))
-            blocked, ignored = request["signals"]
+            count = 3 if request["will"] is None else 4
+            commands, reports, shared, *wills = _place(
+                rest[:count], dict(zip(request["fds"], rest[count:], strict=True))
+            )
+            will = LastWill(request["will"], wills[0]) if wills else None
+            signals = SignalSetup(*request["signals"])
             launches = [self._launch(*plain) for plain in request["launches"]]
         except BaseException:  # noqa: BLE001 - this copy must not go on as a second template
             sys.excepthook(*sys.exc_info())
             os._exit(1)
-        keep(launches, ends, request["agent_pid"], SignalSetup(blocked, ignored), is_child=False)
+        keep(launches, (commands, reports, shared), request["agent_pid"], signals, will, is_child=False)
 
     def _launch(self, rank: int, program: Any, env: dict[str, str], out: str, err: str, fds: list[int]) -> Launch:
         env = self._changes.applied_to(env)
@@ -406,7 +410,7 @@ def _is_installed(path: str) -> bool:
     return any(part in _LIBRARY_DIRECTORIES for part in path.split(os.sep))
 
 
-def _place(ends: Sequence[int], wanted: dict[int, int]) -> tuple[int, int, int]:
+def _place(ends: Sequence[int], wanted: dict[int, int]) -> tuple[int, ...]:
     """Give descriptors the numbers that they are wanted at. Returns where `ends` are, which may be anywhere else."""
     free: list[int] = []
     moved: list[int] = []
@@ -427,8 +431,7 @@ def _place(ends: Sequence[int], wanted: dict[int, int]) -> tuple[int, int, int]:
         fd = waiting.pop(number)
         os.dup2(fd, number, inheritable=False)
         os.close(fd)
-    commands, reports, counts = moved
-    return commands, reports, counts
+    return tuple(moved)
 
 
 def _read(fd: int) -> dict[str, Any]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any
 
+    from holdfast.processes.launch import LastWill
+
 MESSAGE_MAX_BYTES = 64 * 1024
 """What one message holds; what is longer comes in a file."""
 
@@ -180,7 +182,11 @@ class Template:
         return "stale" in said
 
     def fork_keeper(
-        self, launches: list[tuple[object, ...]], ends: tuple[int, int, int], fds: Sequence[int]
+        self,
+        launches: list[tuple[object, ...]],
+        ends: tuple[int, int, int],
+        fds: Sequence[int],
+        will: LastWill | None = None,
     ) -> tuple[int, int]:
         """A keeper of `launches` in a copy of the template: its process identifier, and a pidfd of it.
 
@@ -190,16 +196,18 @@ class Template:
         signals = SignalSetup.block_all()
         signals.unblock()
         numbers = sorted(set(fds))
+        wills = [] if will is None else [will.fd]
         request = {
             "launches": launches,
             "fds": numbers,
+            "will": None if will is None else list(will.command),
             "agent_pid": os.getpid(),
-            "signals": (tuple(map(int, signals.blocked)), tuple(map(int, signals.ignored))),
+            "signals": signals.plain(),
         }
         directory = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             with _file_with(request) as brief:
-                said, received = self._ask(b"fork", [brief, directory, *ends, *numbers])
+                said, received = self._ask(b"fork", [brief, directory, *ends, *wills, *numbers])
         finally:
             os.close(directory)
         if "keeper" not in said:

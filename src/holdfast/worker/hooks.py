@@ -4,6 +4,8 @@
   worker that lives (`STACKS_SIGNAL_OFFSET`).
 - An exception that nobody catches, in the main thread or another, goes into the error file. What is printed stays
   what it was.
+- torch may use a store of the program's own beside the agent's (`own_store`).
+- A program that ended well says so, before the interpreter is taken down (`good_end`).
 
 `startup/sitecustomize.py` executes this file without importing it, in any interpreter since 3.8. It costs a program a
 few system calls and two modules that are built into the interpreter; all else is paid by one that fails.
@@ -28,6 +30,8 @@ PAGE_VARIABLE = "HOLDFAST_WORKER_PAGE"
 STACKS_SIGNAL_OFFSET = 12
 """The signal that asks for the stacks is SIGRTMIN plus this."""
 
+TORCH_RENDEZVOUS = "torch.distributed.rendezvous"
+
 FIRST_DESCRIPTOR = 200
 """The file of stacks is open at the first free number from here, so that a program's own descriptors begin at 3."""
 
@@ -41,17 +45,19 @@ _pid = 0
 _main_thread = 0
 _last: "BaseException | None" = None
 _written: "dict[str, Any]" = {}
+_has_failed = False
+_end: "Any" = None
 _main_hook = sys.excepthook
 _thread_hook: "Any" = _thread._excepthook  # noqa: SLF001 - there since 3.8
 
 
-def install(*, is_program: bool) -> None:
+def install(*, is_program: bool, sees_main: bool = True) -> None:
     """From here on, this process leaves word of how it ends.
 
     One that `is_program` has exceptions that reach the interpreter itself. A function is called by somebody who
-    catches them.
+    catches them. `sees_main` is whether the interpreter runs the main module; who runs it otherwise calls `ran_out`.
     """
-    global _pid, _main_thread  # what is installed here is the process's, not an object's
+    global _pid, _main_thread, _end  # noqa: PLW0603 - what is installed here is the process's, not an object's
     _pid, _main_thread = os.getpid(), _thread.get_ident()
     _dump_stacks(_stacks_file())
     _watch_threads()
@@ -59,6 +65,15 @@ def install(*, is_program: bool) -> None:
         # Both, so that the question whether somebody replaced the hook has the same answer as always.
         sys.excepthook = sys.__excepthook__ = _uncaught
         atexit.register(_at_exit)
+        _end = _execute("good_end")["GoodEnd"](sees_main=sees_main)
+        _end.watch()
+    _watch_torch()
+
+
+def ran_out() -> None:
+    """The main module has come to its last line, where the interpreter cannot see that."""
+    if _end is not None:
+        _end.has_come = True
 
 
 def _dump_stacks(fd: int) -> None:
@@ -108,6 +123,34 @@ def _watch_threads() -> None:
         threading.excepthook = _uncaught_in_thread
 
 
+def _watch_torch() -> None:
+    """Programs of torch may use a store of their own beside the agent's: see `own_store`."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or os.environ.get("HOLDFAST_HOOKS") == "0":
+        return
+    agent_port = os.environ.get("MASTER_PORT", "")
+    module = sys.modules.get(TORCH_RENDEZVOUS)
+    if module is None:
+        sys.meta_path.insert(0, _TorchFinder(agent_port))
+    else:
+        _execute("own_store")["adjust"](module, agent_port)
+
+
+class _TorchFinder:
+    """Waits among the finders of modules for the import of torch's rendezvous, and is gone then."""
+
+    def __init__(self, agent_port: str) -> None:
+        self._agent_port = agent_port
+
+    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":  # noqa: ARG002 - of every finder
+        if name != TORCH_RENDEZVOUS:
+            return None
+        sys.meta_path.remove(self)
+        try:
+            return _execute("own_store")["spec_of"](name, path, self._agent_port)
+        except Exception:  # noqa: BLE001 - then torch is imported as always
+            return None
+
+
 def _uncaught(kind: "type[BaseException]", value: BaseException, traceback: "TracebackType | None") -> None:
     if _thread.get_ident() != _main_thread:
         _record(value, _name_of_thread())
@@ -145,6 +188,11 @@ def _at_exit() -> None:
     exc = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if type(exc) is not KeyboardInterrupt and getattr(sys, "excepthook", None) is not _uncaught:
         _record(exc)
+    if _end is not None:
+        try:  # noqa: SIM105 - contextlib is an import
+            _end.note(has_failed=_has_failed)
+        except Exception:  # noqa: BLE001, S110 - what cannot be told counts as a bad end
+            pass
 
 
 def _set_interrupted() -> None:
@@ -159,10 +207,11 @@ def _set_interrupted() -> None:
 
 def _record(exc: "BaseException | None", thread: str = "") -> None:
     """Put an exception into the error file. Whatever goes wrong with that, stderr has it anyway."""
-    global _last  # noqa: PLW0603 - see above
+    global _last, _has_failed  # noqa: PLW0603 - see above
     # A forked child has the hooks, too, but its end is its parent's business.
     if exc is None or exc is _last or isinstance(exc, SystemExit) or os.getpid() != _pid:
         return
+    _has_failed = True
     try:
         with _lock:
             if not thread:
@@ -178,7 +227,7 @@ def _record(exc: "BaseException | None", thread: str = "") -> None:
 
 def _execute(module: str) -> "dict[str, Any]":
     """A file beside this one, not as a module of the program's."""
-    from _frozen_importlib_external import SourceFileLoader  # noqa: PLC0415 - only when it failed
+    from _frozen_importlib_external import SourceFileLoader  # noqa: PLC0415 - in every interpreter
 
     name, path = "holdfast.worker." + module, os.path.join(os.path.dirname(__file__), module + ".py")
     namespace: dict[str, Any] = {"__name__": name, "__file__": path}

@@ -78,7 +78,7 @@ class Page:
 
     def request_stop(self, reason: str, deadline_ns: int) -> None:
         """The reason first: who sees the request can read it."""
-        text = reason.encode()[:REASON_MAX_BYTES]
+        text = reason.encode("utf-8", "backslashreplace")[:REASON_MAX_BYTES]
         self._memory[REASON_OFFSET : REASON_OFFSET + len(text)] = text
         self.numbers[REASON_BYTES] = len(text)
         self.numbers[STOP_NS] = deadline_ns

@@ -1,0 +1,195 @@
+"""Where the workers were that are stopped because another one failed.
+
+They are asked just before they are stopped, in `ASK_MAX_S` at most: the signal needs no help from the program, and
+an answer mostly takes a fraction of a millisecond. What they said is made sense of later, when nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from holdfast.logger import get_logger
+from holdfast.processes.interruption import SignalException
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from holdfast.agent.chronicle import Chronicle
+    from holdfast.agent.group import WorkerGroup
+    from holdfast.errors import ProcessFailure
+    from holdfast.stacks.dump import Dump
+    from holdfast.stacks.grouping import Group
+    from holdfast.stacks.parse import Stacks
+    from holdfast.stacks.wire import RankStacks
+
+ASK_MAX_S = 0.02
+"""How long a stop is put off at most so that the workers can say where they are."""
+
+OVERDUE_ASK_MAX_S = 1.0
+"""The same for a worker whose timer has expired: it is late already."""
+
+log = get_logger(__name__)
+
+
+class Survivors:
+    """Looks at the workers of one attempt after the other."""
+
+    def __init__(self, group: WorkerGroup, chronicle: Chronicle) -> None:
+        self._group = group
+        self._chronicle = chronicle
+        self._run_dir: str | None = None
+        self._pids: Mapping[int, int] = {}
+        self._pages: Mapping[int, str] = {}
+        self._ranks: Mapping[int, int] = {}
+        self._asked: set[int] = set()
+        self._reason = ""
+        self._at = 0.0
+        self._texts: dict[int, str] = {}
+        self._failed: set[int] = set()
+        self._elsewhere: dict[int, RankStacks] = {}
+        self._dump: Dump | None = None
+        self._is_kept = False
+
+    def begin(self, pids: Mapping[int, int], pages: Mapping[int, str], run_dir: str | None) -> None:
+        """The workers of an attempt have started. What was seen in the last one is kept now, at the latest."""
+        import holdfast.stacks.asking  # noqa: F401, PLC0415 - when it is needed, there is no time for it
+
+        self.keep()
+        self._pids, self._pages, self._run_dir = dict(pids), pages, run_dir
+        self._ranks = {worker.local_rank: worker.global_rank for worker in self._group.workers}
+        self._texts, self._dump, self._failed, self._elsewhere = {}, None, set(), {}
+        self._reason, self._at = "", 0.0
+        self._asked = set()
+        self._is_kept = False
+
+    def take(self, local_ranks: Iterable[int], reason: str) -> list[int]:
+        """Ask these workers where they are, as they are about to be stopped. Each is asked once in an attempt. Returns
+        those that ran when the signal reached them.
+        """
+        return self._take(local_ranks, reason, ASK_MAX_S, spares_pauses=True)
+
+    def take_overdue(self, local_ranks: Iterable[int], reason: str) -> None:
+        """The same for workers that have failed already, and are about to be killed for it."""
+        self._take(local_ranks, reason, OVERDUE_ASK_MAX_S, spares_pauses=False)
+
+    def _take(self, local_ranks: Iterable[int], reason: str, limit_s: float, *, spares_pauses: bool) -> list[int]:
+        wanted = [rank for rank in local_ranks if rank in self._pids and rank not in self._asked]
+        self._asked.update(wanted)
+        self._reason, self._at = self._reason or reason, self._at or time.time()
+        try:
+            return self._ask(wanted, limit_s, spares_pauses=spares_pauses)
+        except SignalException:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong with this, the workers have to be stopped
+            log.warning("the workers could not be asked where they are: %s", error)
+            return []
+
+    def _ask(self, local_ranks: list[int], limit_s: float, *, spares_pauses: bool) -> list[int]:
+        from holdfast.processes.ending import is_ending  # noqa: PLC0415 - only of a failure
+        from holdfast.processes.remains import STACKS_SUFFIX  # noqa: PLC0415 - likewise
+        from holdfast.stacks.asking import (  # noqa: PLC0415 - likewise
+            GONE,
+            STATE,
+            WorkerTarget,
+            ask_quickly,
+            kernel_facts,
+            process_state,
+        )
+
+        targets = {rank: WorkerTarget(self._pids[rank], self._pages[rank] + STACKS_SUFFIX) for rank in local_ranks}
+        answers = ask_quickly(targets, limit_s, spares_pauses=spares_pauses)
+        for rank, target in targets.items():
+            answer = answers.get(rank)
+            if answer is not None and answer.is_whole:
+                self._texts[rank] = answer.text()
+            elif process_state(target.pid) not in GONE:
+                what = "no Python stack" if answer is None else f"no answer within {limit_s * 1000:g} ms"
+                self._texts[rank] = f"{STATE}{what}: {kernel_facts(target.pid)}\n"
+        return [rank for rank, answer in answers.items() if answer.is_whole or not is_ending(self._pids[rank])]
+
+    def accuse(self, failed: Mapping[int, ProcessFailure]) -> None:
+        """Workers, by global rank, failed. If they only lost a peer, the first of them says who was not waiting."""
+        from holdfast.errors.failure import in_order  # noqa: PLC0415 - only of a failure
+        from holdfast.errors.kind import FailureKind  # noqa: PLC0415 - likewise
+
+        self._failed |= failed.keys()
+        _, cause = in_order(failed)[0]
+        if cause.kind is not FailureKind.COMMUNICATION or not self._has_seen():
+            return
+        from holdfast.stacks.judgement import suspects  # noqa: PLC0415 - likewise
+
+        sentence = suspects(*self._seen(), self._failed).sentence
+        if sentence:
+            cause.message = f"{cause.message.rstrip()}\n{sentence}"
+
+    def place_of(self, local_rank: int) -> str:
+        """The user's line that a worker was at when it was asked: "train.py:12 in step"; "" if nobody knows."""
+        if local_rank not in self._texts:
+            return ""
+        from holdfast.errors.diagnosis import where_in  # noqa: PLC0415 - only of a failure
+
+        return where_in(self._texts[local_rank])
+
+    def where(self) -> list[str]:
+        """Where they were, in a line for each place; empty if nobody was asked."""
+        if not self._has_seen():
+            return []
+        from holdfast.stacks.judgement import where_lines  # noqa: PLC0415 - only of a failure
+
+        return where_lines(*self._seen())
+
+    def _seen(self) -> tuple[dict[int, Stacks], list[Group]]:
+        """The stacks of those that had not failed, and their groups: one that is about to end says nothing."""
+        from holdfast.stacks.grouping import group  # noqa: PLC0415 - only of a failure
+        from holdfast.stacks.parse import parse  # noqa: PLC0415 - likewise
+
+        ranks = self._gathered().ranks
+        stacks = {rank: parse(each.text) for rank, each in ranks.items() if rank not in self._failed}
+        return stacks, group(stacks)
+
+    def keep(self) -> None:
+        """Write what was seen into the run's directory, once."""
+        if self._is_kept or self._run_dir is None or not self._has_seen():
+            return
+        from holdfast.stacks.dump import keep  # noqa: PLC0415 - only of a failure
+
+        self._is_kept = True
+        dump = self._gathered()
+        name = f"survivors-{time.strftime('%Y%m%dT%H%M%S', time.localtime(self._at))}-{os.urandom(2).hex()}"
+        try:
+            file = keep(dump, self._run_dir, name)
+        except OSError as error:
+            log.warning("the stacks of the workers that were stopped cannot be kept: %s", error)
+            file = ""
+        self._chronicle.stacks(self._reason, file, (), self.where())
+
+    def _has_seen(self) -> bool:
+        return bool(self._texts or self._elsewhere)
+
+    def _gathered(self) -> Dump:
+        if self._dump is None:
+            from holdfast.stacks.dump import gather  # noqa: PLC0415 - only of a failure
+
+            run_id = self._group.spec.rdzv_handler.get_run_id()
+            ranks = {**self._elsewhere, **self.ranks_here()}
+            self._dump = gather(run_id, self._reason, self._at, ranks)
+        return self._dump
+
+    def ranks_here(self) -> dict[int, RankStacks]:
+        """The stacks of those of this node, by global rank."""
+        from holdfast.stacks.remarks import with_remarks  # noqa: PLC0415 - only of a failure
+        from holdfast.stacks.wire import RankStacks  # noqa: PLC0415 - likewise
+
+        host = os.uname().nodename
+        return {
+            self._ranks[local_rank]: RankStacks(host, self._pids[local_rank], with_remarks(text))
+            for local_rank, text in self._texts.items()
+        }
+
+    def add(self, ranks: Mapping[int, RankStacks], reason: str) -> None:
+        """Where workers of other nodes are that are to be stopped, too."""
+        self._reason, self._at = self._reason or reason, self._at or time.time()
+        self._elsewhere.update(ranks)
+        self._dump = None

@@ -1,0 +1,116 @@
+"""What etcd's errors mean to a job."""
+
+from __future__ import annotations
+
+from holdfast.coordination.errors import (
+    CompactedError,
+    CoordinationError,
+    LeaseLostError,
+    StoreFullError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+FROM_ETCD = "etcdserver: "
+"""What the text of an error begins with if a member sent it. All others are about the connection."""
+
+NO_SPACE_ADVICE = (
+    "run etcdctl compact and etcdctl defrag, then etcdctl alarm disarm; start etcd with a larger "
+    "--quota-backend-bytes if it fills again"
+)
+
+_TOO_LARGE = ("etcdserver: request is too large", "etcdserver: too many operations", "message larger than max")
+_TLS_FAILED = ("handshake failed", "certificate", "ssl_error", "tls:")
+
+
+class NotDoneError(StoreUnavailableError):
+    """The member cannot do anything right now. It has done nothing, so the request can be sent again."""
+
+
+class NoLeaderError(NotDoneError):
+    """The member knows no leader."""
+
+
+class OldTokenError(StoreRefusedError):
+    """The member has forgotten that we gave a password. It has done nothing."""
+
+
+class NotPermittedError(StoreRefusedError):
+    """We are not known, or may not do this."""
+
+
+class NoPasswordsError(StoreRefusedError):
+    """The cluster does not ask for passwords."""
+
+
+class InsecureError(StoreRefusedError):
+    """There is no secure connection: the certificates of the two sides do not fit."""
+
+
+class OtherClusterError(StoreRefusedError):
+    """The member belongs to another cluster than the one that the job began with."""
+
+
+_MEANINGS: list[tuple[str, type[CoordinationError], str]] = [
+    ("no leader", NoLeaderError, "has no leader"),
+    ("rpc not supported for learner", NoLeaderError, "is a learner, which cannot serve jobs yet"),
+    ("too many requests", NotDoneError, "has too many requests to do"),
+    ("not capable", StoreRefusedError, "is too old; holdfast needs etcd 3.4 or newer on every member"),
+    (
+        "corrupt cluster",
+        StoreRefusedError,
+        "has the alarm CORRUPT: its members hold different data; replace the bad one",
+    ),
+    (
+        "mvcc: database space exceeded",
+        StoreFullError,
+        f"has the alarm NOSPACE: its database is full and takes no writes; {NO_SPACE_ADVICE}",
+    ),
+    ("invalid auth token", OldTokenError, "has forgotten our password"),
+    ("revision of auth store is old", OldTokenError, "has new passwords"),
+    ("authentication is not enabled", NoPasswordsError, "asks for no password"),
+    ("authentication failed", StoreRefusedError, "refuses us; check the user and the password"),
+    ("user name is empty", NotPermittedError, "refuses us; it needs a user and a password"),
+    ("permission denied", NotPermittedError, "refuses us; the user may not use these keys"),
+    ("requested lease not found", LeaseLostError, "has this lease no more"),
+    ("mvcc: required revision has been compacted", CompactedError, "has forgotten these changes"),
+]
+"""etcd's errors are known by their text, which follows `FROM_ETCD`: it uses one code for many."""
+
+
+def as_ours(code: str, details: str, name: str) -> CoordinationError | ValueError:
+    """Our error for gRPC's, of the member `name`."""
+    said = details.removeprefix(FROM_ETCD)
+    if said != details:
+        for text, error, meaning in _MEANINGS:
+            if said.startswith(text):
+                return error(f"etcd at {name} {meaning}")
+    reason = details.rpartition("last error: ")[2].replace("\n", " ")  # gRPC says first where it comes from
+    if any(text in details for text in _TOO_LARGE):
+        return ValueError(f"etcd at {name} does not take this much: {reason}")
+    if code in ("PERMISSION_DENIED", "UNAUTHENTICATED"):
+        return StoreRefusedError(f"etcd at {name} refuses us: {reason}")
+    if said == details and any(text in details.lower() for text in _TLS_FAILED):
+        return InsecureError(f"etcd at {name}: no secure connection; check the certificates: {reason}")
+    return StoreUnavailableError(f"etcd at {name} does not answer: {reason}")
+
+
+def most_telling(errors: Iterable[CoordinationError]) -> CoordinationError:
+    """The error to raise when no member can be used.
+
+    A member of another cluster counts only if there is nothing but such: the right ones may come back.
+    """
+    return min(errors, key=_how_little_it_says)
+
+
+def _how_little_it_says(error: CoordinationError) -> int:
+    """What needs a person first, what time heals next."""
+    if isinstance(error, OtherClusterError):
+        return 3
+    if isinstance(error, StoreRefusedError):
+        return 0
+    return 1 if isinstance(error, NotDoneError) else 2

@@ -1,0 +1,143 @@
+"""The last will of an agent: when it was killed, and nothing is left of its workers, its lease is revoked at once.
+
+Nobody else may do so. Other nodes see at most that a connection broke, and a connection can break while workers run.
+The keeper of the workers has the kernel's word that they are gone, and then becomes a process that runs `main`: an
+ordinary client of the store, with the ordinary proofs. If it does not come through, the lease runs out.
+
+The will is a file in memory that the agent and its keepers have, and workers have not, since it holds the job's token.
+The number of the lease is at its beginning, so that the agent can write another one when it registers again. The
+numbers of leases are never used twice, so a will cannot end the lease of a later agent.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.json import Decoder, Encoder
+
+from holdfast.coordination.errors import CoordinationError, StoreUnavailableError
+from holdfast.coordination.model import NO_LEASE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.coordination.store import CoordinationStore
+
+RETRY_S = 0.1
+"""How long after an attempt that failed the next one is made."""
+
+WILL_MAX_BYTES = 1 << 20
+"""How long a will may be."""
+
+_LEASE_BYTES = 8
+_BOOT = (
+    "import sys; sys.path[:] = sys.argv[1].split(chr(0x3a)); from holdfast.coordination.last_will import main; main()"
+)
+
+
+class EmbeddedAccess(Struct, frozen=True, tag="embedded"):
+    """How to reach a store that an agent serves. `tls` are the files of the CA, the certificate and its key."""
+
+    host: str
+    port: int
+    token: bytes
+    tls: tuple[str, str, str] | None = None
+
+    may_return = False
+
+    def open(self, answer_timeout_s: float) -> CoordinationStore:
+        from holdfast.coordination.client import EmbeddedStore  # noqa: PLC0415 - one engine is needed
+        from holdfast.coordination.tls import client_context  # noqa: PLC0415 - likewise
+
+        tls = None if self.tls is None else client_context(*self.tls)
+        return EmbeddedStore(self.host, self.port, token=self.token, tls=tls, answer_timeout_s=answer_timeout_s)
+
+
+class EtcdAccess(Struct, frozen=True, tag="etcd"):
+    """How to reach a cluster of etcd."""
+
+    endpoints: tuple[tuple[str, int], ...]
+    user: str | None
+    password: str | None
+    ca_cert: str | None
+    cert: str | None
+    cert_key: str | None
+    prefix: str
+
+    may_return = True
+
+    def open(self, answer_timeout_s: float) -> CoordinationStore:
+        from holdfast.coordination.etcd import EtcdStore  # noqa: PLC0415 - one engine is needed
+
+        return EtcdStore(
+            self.endpoints,
+            user=self.user,
+            password=self.password,
+            ca_cert=self.ca_cert,
+            cert=self.cert,
+            cert_key=self.cert_key,
+            prefix=self.prefix,
+            answer_timeout_s=answer_timeout_s,
+        )
+
+
+class Will(Struct, frozen=True):
+    """`limit_s` is how long an attempt is of any use: the lease has run out by then."""
+
+    access: EmbeddedAccess | EtcdAccess
+    answer_timeout_s: float
+    limit_s: float
+
+
+def write(fd: int, will: Will) -> None:
+    """Write all of a will but the lease: it names none yet."""
+    os.pwrite(fd, NO_LEASE.to_bytes(_LEASE_BYTES, "little") + Encoder().encode(will), 0)
+
+
+def name_lease(fd: int, lease: int) -> None:
+    """Have this lease revoked, and none that was named before."""
+    os.pwrite(fd, lease.to_bytes(_LEASE_BYTES, "little"), 0)
+
+
+def read(fd: int) -> tuple[int, Will]:
+    data = os.pread(fd, WILL_MAX_BYTES, 0)
+    return int.from_bytes(data[:_LEASE_BYTES], "little"), Decoder(Will).decode(data[_LEASE_BYTES:])
+
+
+def command(path: Sequence[str]) -> list[str]:
+    """What runs `main`, with modules from these directories; the will's descriptor comes last."""
+    return [sys.executable, "-I", "-S", "-c", _BOOT, ":".join(entry for entry in path if os.path.isabs(entry))]
+
+
+def main() -> None:
+    """Revoke the lease, if there is one. Nobody is left to be told whether that worked."""
+    lease, will = read(int(sys.argv[2]))
+    # A keeper ignores all signals, and so does what it becomes. This one ends us, whatever we wait for.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, will.limit_s)
+    if lease != NO_LEASE:
+        import asyncio  # noqa: PLC0415 - not for a will that says nothing
+
+        asyncio.run(revoke(will, lease))
+
+
+async def revoke(will: Will, lease: int) -> None:
+    import asyncio  # noqa: PLC0415 - as above
+
+    try:
+        async with will.access.open(will.answer_timeout_s) as store:
+            while True:
+                try:
+                    await store.revoke(lease)
+                except StoreUnavailableError as error:
+                    if error.is_gone and not will.access.may_return:
+                        return
+                    await asyncio.sleep(RETRY_S)
+                else:
+                    return
+    except CoordinationError:
+        return  # the lease runs out

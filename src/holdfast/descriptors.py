@@ -1,0 +1,56 @@
+"""How many files this process may have open: the soft limit, which a server of many clients raises.
+
+The limit is the agent's own affair. Workers get back the limit that the agent was started with: a program that calls
+select() cannot use descriptors above 1,023, and counts on a limit that keeps it below.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
+
+_UNCHANGED: Final = (0, 0)
+_change = _UNCHANGED
+"""The soft limit before this process raised it, and after."""
+
+
+def allow(wanted: int) -> int:
+    """Raise the soft limit to `wanted` open files, or as near to it as the hard limit allows.
+
+    Returns the limit that holds now. It is never lowered.
+    """
+    global _change  # noqa: PLW0603 - the limit is the process's
+    import resource  # noqa: PLC0415 - only those who serve need it
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    target = wanted if hard == unlimited else min(wanted, hard)
+    if soft == unlimited:
+        return max(wanted, 0)
+    if soft >= target:
+        return soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+    except (OSError, ValueError):  # a sandbox may forbid it
+        return soft
+    _change = (_change[0] if _change[1] == soft else soft, target)
+    return target
+
+
+def before() -> int | None:
+    """The soft limit that workers are to have; None if it is the one that this process has."""
+    if _change == _UNCHANGED:
+        return None
+    import resource  # noqa: PLC0415 - only after a change
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _change[0] if soft == _change[1] else None  # or somebody else has set it since
+
+
+def restore(soft: int) -> None:
+    """In a worker: have the soft limit `soft`."""
+    import resource  # noqa: PLC0415 - hardly ever needed
+
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

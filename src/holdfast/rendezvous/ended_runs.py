@@ -1,0 +1,143 @@
+"""Which runs have ended on this machine, for an agent that comes too late.
+
+The embedded store ends with the agent that serves it, and what became of the job is gone with it. An agent that starts
+on the same machine a little later would serve a new store and run the finished job again. So the agent that served
+leaves a note, and one that is about to serve reads it.
+
+An agent is late if it is certain that it belongs to the job that has ended: its process began before that, or the same
+step of a scheduler's job started both. Everybody else runs the job anew, as somebody who repeats a command expects.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.events.run_index import index_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.rendezvous.records import End
+
+NOTES_MAX = 200
+"""How many notes are kept; the oldest go first."""
+
+NOTE_MAX_BYTES = 16_384
+"""How long a note may be; a longer one is none of ours."""
+
+REASON_MAX_CHARACTERS = 1_000
+"""How much of an end's reason is noted."""
+
+RECENT_S = 60.0
+"""An end this long ago is worth a line when the same run id is used again."""
+
+LAUNCHES = (
+    ("SLURM_JOB_ID", "SLURM_RESTART_COUNT", "SLURM_STEP_ID"),
+    ("PBS_JOBID", "PBS_ARRAY_INDEX"),
+    ("LSB_JOBID", "LSB_JOBINDEX"),
+)
+"""What schedulers call the start of a job, all of which its processes have in common."""
+
+
+class Note(Struct, frozen=True):
+    """The end of a run: what it was, when it was on the clock of this boot, and which launch it belonged to."""
+
+    kind: str
+    reason: str
+    ended_s: float
+    boot: str
+    launch: str = ""
+
+
+def launch_of(environ: Mapping[str, str]) -> str:
+    """What names the start of this process's job, if a scheduler started it; "" otherwise."""
+    for names in LAUNCHES:
+        if environ.get(names[0]):
+            return "/".join(f"{name}={environ.get(name, '')}" for name in names)
+    return ""
+
+
+def note_end(run_id: str, endpoint: str, end: End, environ: Mapping[str, str] = os.environ) -> None:
+    """Leave a note. Never raises: without it, things are as they would be on another machine."""
+    directory = _directory()
+    if not directory:
+        return
+    note = Note(end.kind, end.reason[:REASON_MAX_CHARACTERS], _now_s(), _boot(), launch_of(environ))
+    draft = os.path.join(directory, f".{os.urandom(8).hex()}")
+    with suppress(OSError):
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, msgspec.json.encode(note))
+        finally:
+            os.close(fd)
+        os.rename(draft, os.path.join(directory, _name(run_id, endpoint)))
+        _forget_the_oldest(directory)
+
+
+def find_end(run_id: str, endpoint: str) -> Note | None:
+    """The note on this run, if it ended on this machine since it was booted."""
+    directory = _directory()
+    try:
+        fd = os.open(os.path.join(directory, _name(run_id, endpoint)), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            data = os.read(fd, NOTE_MAX_BYTES) if directory and os.fstat(fd).st_uid == os.geteuid() else b""
+        finally:
+            os.close(fd)
+        note = msgspec.json.decode(data, type=Note)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return note if note.boot == _boot() else None
+
+
+def is_late(note: Note, environ: Mapping[str, str] = os.environ, began_s: float | None = None) -> bool:
+    """Whether this process belongs to the job that has ended."""
+    launch = launch_of(environ)
+    if launch and launch == note.launch:
+        return True
+    return (_began_s() if began_s is None else began_s) < note.ended_s
+
+
+def seconds_ago(note: Note) -> float:
+    return max(0.0, _now_s() - note.ended_s)
+
+
+def _directory() -> str:
+    index = index_directory()
+    return os.path.join(os.path.dirname(index), "ended") if index else ""
+
+
+def _name(run_id: str, endpoint: str) -> str:
+    digest = hashlib.sha256(f"{endpoint}\0{run_id}".encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{digest[:32]}.json"
+
+
+def _forget_the_oldest(directory: str) -> None:
+    paths = [entry.path for entry in os.scandir(directory) if entry.name.endswith(".json")]
+    for path in sorted(paths, key=os.path.getmtime)[:-NOTES_MAX]:
+        os.unlink(path)
+
+
+def _now_s() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _began_s() -> float:
+    """When this process began, on the clock of this boot."""
+    with open("/proc/self/stat", "rb") as file:
+        ticks = int(file.read().rpartition(b")")[2].split()[19])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _boot() -> str:
+    """Which boot of which machine this is: homes are shared between machines."""
+    with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+    return ""

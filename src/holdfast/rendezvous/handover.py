@@ -1,0 +1,154 @@
+"""From the member's thread to the agent's: an ordered queue of immutable events, and what the agent knows by them.
+
+A fact travels in the queue and nowhere else. The descriptor is only a hint: it is readable while events are unread, and
+while the agent knows of the end of its round and has not been told. So it does not matter when the agent wakes, or how
+much has happened by then.
+
+Every event says which generation it is about. A stop of the last round that comes late is not taken for one of the
+round that has just begun.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
+
+from holdfast.processes.interruption import Uninterrupted
+
+if TYPE_CHECKING:
+    from holdfast.rendezvous.hosting import Hosting
+    from holdfast.rendezvous.records import End, Generation, StacksRequest
+
+
+class Started(Struct, frozen=True):
+    """A generation begins, and this node has a rank in it. `hosting` is what the node of rank 0 holds for all."""
+
+    generation: Generation
+    rank: int
+    hosting: Hosting | None
+
+
+class Stopped(Struct, frozen=True):
+    """The workers of that generation have to stop."""
+
+    generation: int
+    reason: str
+    may_finish: bool
+
+
+class Left(Struct, frozen=True):
+    """The node's part is over: the job's end, or None if it could not be read.
+
+    `is_recorded` if the store has the word that all workers of this node succeeded, `is_refused` if the job can never
+    let this node in.
+    """
+
+    end: End | None
+    reason: str
+    store_is_gone: bool = False
+    is_cut_off: bool = False
+    is_recorded: bool = False
+    is_refused: bool = False
+
+
+class Broke(Struct, frozen=True):
+    """The member cannot go on, and says nothing more. `is_recorded` is as in `Left`."""
+
+    error: BaseException
+    is_recorded: bool = False
+
+
+class StacksAsked(Struct, frozen=True):
+    """Another node wants to know where the workers of this one are."""
+
+    request: StacksRequest
+
+
+Event: TypeAlias = Started | Stopped | Left | Broke | StacksAsked
+
+
+class Handover:
+    """The queue, and the agent's end of it. `tell` is for the member's thread, everything else for the agent's.
+
+    `started`, `stopped`, `left` and `broke` are what the agent knows of its round. They change in `take_in` and `seek`
+    only, so that nobody resets a fact in another thread.
+    """
+
+    def __init__(self) -> None:
+        self.started: Started | None = None
+        self.stopped: Stopped | None = None
+        self.left: Left | None = None
+        self.broke: Broke | None = None
+        self._stacks: StacksRequest | None = None
+        self._is_end_told = True
+        # One thread appends and one takes from the other end; each of these is one step of the interpreter.
+        self._events: deque[Event] = deque()
+        self._hint = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def tell(self, event: Event) -> None:
+        """Hand over an event. The event goes first, so that a reader who sees the hint finds it."""
+        self._events.append(event)
+        os.eventfd_write(self._hint, 1)
+
+    def fileno(self) -> int:
+        """Readable while there is something that the agent has not been told."""
+        return self._hint
+
+    def seek(self) -> None:
+        """The agent has no workers and wants another round: what was said of the last one no longer matters."""
+        self.started = self.stopped = self._stacks = None
+        self._is_end_told = self.left is None and self.broke is None
+
+    def take_in(self) -> None:
+        """Learn what was said. The descriptor stays readable if the round's end is among it: see `tell_end`."""
+        with Uninterrupted():  # a signal must not come between the hint and the events
+            with suppress(BlockingIOError):
+                os.eventfd_read(self._hint)
+            while self._events:
+                self._learn(self._events.popleft())
+            if not self._is_end_told:
+                os.eventfd_write(self._hint, 1)
+
+    def tell_end(self) -> Stopped | Left | Broke | None:
+        """Why the round is over, or None while it goes on. It stays over; the descriptor is quiet from then on."""
+        with Uninterrupted():
+            self.take_in()
+            if not self._is_end_told:
+                self._is_end_told = True
+                self.take_in()
+        return self.broke or self.left or self.stopped
+
+    def take_stacks(self) -> StacksRequest | None:
+        """What another node has asked for in this round, once."""
+        self.take_in()
+        request, self._stacks = self._stacks, None
+        return request
+
+    def close(self) -> None:
+        """Not before the member's thread has ended: the number of the descriptor may be another's by then."""
+        os.close(self._hint)
+
+    def _learn(self, event: Event) -> None:
+        match event:
+            case Started():
+                self.started, self.stopped, self._stacks = event, None, None
+            case Stopped():
+                if self._is_current(event.generation):
+                    self.stopped = event
+                    self._is_end_told = False
+            case StacksAsked():
+                if self._is_current(event.request.generation):
+                    self._stacks = event.request
+            case Left():
+                self.left = event
+                self._is_end_told = False
+            case Broke():
+                self.broke = self.broke or event  # what comes later follows from it
+                self._is_end_told = False
+
+    def _is_current(self, generation: int) -> bool:
+        return self.started is not None and self.started.generation.number == generation

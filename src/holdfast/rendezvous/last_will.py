@@ -1,0 +1,30 @@
+"""What a node leaves to its keepers: the end of its lease, if the agent is killed, once its workers are gone."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from holdfast.coordination.last_will import Will, command, name_lease, write
+from holdfast.processes.launch import LastWill
+
+if TYPE_CHECKING:
+    from holdfast.coordination.last_will import EmbeddedAccess, EtcdAccess
+
+
+class LeaseWill(LastWill):
+    """A will that revokes a lease. Any thread may name another one, or close it."""
+
+    __slots__ = ()
+
+    def __init__(self, access: EmbeddedAccess | EtcdAccess, answer_timeout_s: float, ttl_s: float) -> None:
+        super().__init__(command(sys.path), os.memfd_create("holdfast-last-will"))
+        write(self.fd, Will(access, answer_timeout_s, ttl_s))
+
+    def name_lease(self, lease: int) -> None:
+        name_lease(self.fd, lease)
+
+    def close(self) -> None:
+        """Keepers that have it keep it."""
+        os.close(self.fd)

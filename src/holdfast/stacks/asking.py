@@ -1,0 +1,276 @@
+"""Asking a process of this machine for its stacks by a signal, at a price that fits before a stop.
+
+A worker's fault handler answers the signal without the interpreter's help, so it also answers while native code holds
+the interpreter's lock. A real-time signal ends a process that does not catch it, so only a process is asked of which
+the kernel says that it does, and that holds the file to which its answer goes.
+
+It imports little: after a crash, nobody has signalled the other workers yet.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+STATE = "# state: "
+"""The remark on a process whose state sets it apart: it is stopped, or has no Python stack at all. It stands before
+its stacks, or in their place.
+"""
+
+SIGNAL = signal.SIGRTMIN + 12
+"""Upon this, a worker writes the stacks of all its threads to its file."""
+
+READ_MAX_BYTES = 4 << 20
+"""How much of an answer is read: a hundred threads of a hundred frames are one MiB."""
+
+STATUS_MAX_BYTES = 64 * 1024
+"""How much of what the kernel says of a process is read. It is one or two KiB."""
+
+DESCENDANTS_MAX = 32
+"""Among how many processes the Python program is looked for if a worker is none itself, but a shell script, say."""
+
+QUICK_STEP_S = 0.0002
+"""How often a worker that writes its stacks is looked at where somebody waits to stop it. It takes about as long."""
+
+USUAL_DESCRIPTORS = range(200, 204)
+"""Where a worker's file of stacks is open, unless its program had taken these numbers. Looked at before all others: a
+program may have thousands.
+"""
+
+STATES = {
+    "R": "running",
+    "S": "sleeping",
+    "D": "stuck in the kernel",
+    "T": "stopped by a signal",
+    "t": "stopped by a debugger",
+    "I": "idle",
+}
+GONE = frozenset("ZXx")
+"""States of a process that has ended. A process that is not there at all has the state "X"."""
+
+STANDING = frozenset("TtD")
+"""States in which no process answers a signal."""
+
+PAUSES = ("sys_pause", "sigsuspend")
+"""The functions of the kernel in which a process waits for any signal."""
+
+_CURRENT_THREAD = b"Current thread 0x"
+
+
+class WorkerTarget:
+    """A worker's process, and the file that its fault handler writes to."""
+
+    __slots__ = ("pid", "stacks_path")
+
+    def __init__(self, pid: int, stacks_path: str) -> None:
+        self.pid = pid
+        self.stacks_path = stacks_path
+
+
+class Answer:
+    """A process that was asked, and what it has written since. `pidfd` stands for it."""
+
+    __slots__ = ("_begin", "_path", "_whole", "pid", "pidfd")
+
+    def __init__(self, pid: int, pidfd: int, path: str, begin: int) -> None:
+        self.pid = pid
+        self.pidfd = pidfd
+        self._path = path
+        self._begin = begin
+        self._whole = b""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the process is known to have written all."""
+        return self._whole != b""
+
+    def size(self) -> int:
+        """How much it has written since it was asked."""
+        return max(0, _size(self._path) - self._begin)
+
+    def look(self) -> bool:
+        """Whether nothing more will come: the handler has returned, or the process has ended."""
+        has_begun = self.size() > 0
+        status = _read(f"/proc/{self.pid}/status")
+        if has_begun and not _is_in_handler(status):
+            found = self._read()
+            # It says so of the thread that handled the signal. That is the main thread, whose state was looked at.
+            self._whole = found if _CURRENT_THREAD in found else b""
+        return self.is_whole or _state(status) in GONE
+
+    def settle(self) -> None:
+        """Nobody waits any longer. What has come is whole if no thread of the process is in the handler any more."""
+        if self.size() and not self.is_whole:
+            with suppress(OSError):
+                tasks = os.listdir(f"/proc/{self.pid}/task")
+                if not any(_is_in_handler(_read(f"/proc/{self.pid}/task/{task}/status")) for task in tasks):
+                    self._whole = self._read()
+
+    def text(self) -> str:
+        return (self._whole or self._read()).decode("utf-8", "backslashreplace")
+
+    def _read(self) -> bytes:
+        return _read(self._path, self._begin, READ_MAX_BYTES)
+
+    def close(self) -> None:
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+            self.pidfd = -1
+
+
+def ask(target: WorkerTarget, *, spares_pauses: bool = False) -> Answer | None:
+    """Send the signal to the process that will answer it; None if there is none. The answer is to be closed.
+
+    A signal ends a `pause()`. One that `spares_pauses` is not sent to a process that waits there, where the kernel
+    tells.
+    """
+    size = _size(target.stacks_path)
+    if size < 0:
+        return None
+    for pid in _family(target.pid):
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            continue
+        # All of this is about the process that the descriptor stands for, or sending fails.
+        with suppress(OSError):
+            if _answers(pid, target.stacks_path) and not (spares_pauses and _waits_for_signal(pid)):
+                signal.pidfd_send_signal(pidfd, SIGNAL)
+                return Answer(pid, pidfd, target.stacks_path, size)
+        os.close(pidfd)
+    return None
+
+
+def ask_quickly(
+    workers: Mapping[int, WorkerTarget], limit_s: float, *, spares_pauses: bool = True
+) -> dict[int, Answer]:
+    """Ask all workers at once, and wait at most `limit_s` until all that can answer have. Their answers are closed.
+
+    By default a program that waits for a signal in `pause()` is not asked: it would go on before it is stopped.
+    """
+    deadline = time.monotonic() + limit_s
+    asked: dict[int, Answer] = {}
+    try:
+        for rank, target in workers.items():
+            answer = ask(target, spares_pauses=spares_pauses)
+            if answer is not None:
+                asked[rank] = answer
+        waiting = list(asked.values())
+        while waiting and time.monotonic() < deadline:
+            time.sleep(QUICK_STEP_S)  # a file in memory does not tell its readers; it is short, and happens once
+            waiting = [answer for answer in waiting if not answer.look()]
+        for answer in waiting:
+            answer.settle()
+    finally:
+        for answer in asked.values():
+            answer.close()
+    return asked
+
+
+def kernel_facts(pid: int) -> str:
+    """One line on where a process is, from the kernel alone."""
+    state = process_state(pid)
+    place = _kernel_place(pid)
+    at = f", in the kernel at {place}" if place and place != "0" else ""
+    return f"{STATES.get(state, state)}{at}"
+
+
+def _kernel_place(pid: int) -> str:
+    """The function of the kernel that a process sleeps in; "0" or "" if it does not, or if the kernel does not tell."""
+    return _read(f"/proc/{pid}/wchan").decode("ascii", "replace").strip()
+
+
+def _waits_for_signal(pid: int) -> bool:
+    return any(name in _kernel_place(pid) for name in PAUSES)
+
+
+def process_state(pid: int) -> str:
+    """The letter of its state."""
+    return _state(_read(f"/proc/{pid}/status"))
+
+
+def children_of(pid: int) -> list[int]:
+    """The children of a process's main thread; none where the kernel does not tell."""
+    return [int(word) for word in _read(f"/proc/{pid}/task/{pid}/children").split()]
+
+
+def _family(pid: int) -> Iterable[int]:
+    """A process and its descendants, its children first."""
+    found = [pid]
+    for member in found:
+        yield member
+        if len(found) < DESCENDANTS_MAX:
+            found += children_of(member)
+
+
+def _answers(pid: int, stacks_path: str) -> bool:
+    """Whether a process catches the signal, and holds the file to which it then writes."""
+    status = _read(f"/proc/{pid}/status")
+    return _state(status) not in STANDING | GONE and _has_signal(status, b"SigCgt") and _holds(pid, stacks_path)
+
+
+def _state(status: bytes) -> str:
+    """The letter of a process's state, from what the kernel says of it; "X" if it says nothing."""
+    return (_value(status, b"State") or b"X")[:1].decode("ascii", "replace")
+
+
+def _is_in_handler(status: bytes) -> bool:
+    """Whether the signal waits for a thread, or is blocked there, as it is while its handler runs."""
+    return any(_has_signal(status, name) for name in (b"SigBlk", b"ShdPnd", b"SigPnd"))
+
+
+def _has_signal(status: bytes, name: bytes) -> bool:
+    """Whether a set of signals has the one that asks for stacks."""
+    return bool(int(_value(status, name) or b"0", 16) >> (SIGNAL - 1) & 1)
+
+
+def _value(status: bytes, name: bytes) -> bytes:
+    """A value in /proc/PID/status. The name of the process comes first and has its line breaks escaped."""
+    return status.partition(b"\n%s:\t" % name)[2].partition(b"\n")[0]
+
+
+def _holds(pid: int, path: str) -> bool:
+    wanted = os.stat(path)
+    directory = f"/proc/{pid}/fd"
+    if any(_is_file(f"{directory}/{fd}", path, wanted) for fd in USUAL_DESCRIPTORS):
+        return True
+    return any(_is_file(f"{directory}/{fd}", path, wanted) for fd in os.listdir(directory))
+
+
+def _is_file(link: str, path: str, wanted: os.stat_result) -> bool:
+    try:
+        # First by its name: a descriptor may be of a file system that does not answer.
+        return path.endswith(os.readlink(link).rpartition("/")[2]) and os.path.samestat(os.stat(link), wanted)
+    except OSError:  # closed since
+        return False
+
+
+def _size(path: str) -> int:
+    """The size of a file; -1 if there is none."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return -1
+
+
+def _read(path: str, offset: int = 0, limit: int = STATUS_MAX_BYTES) -> bytes:
+    """What is in a file; nothing if it cannot be read. A pipe in its place cannot hold us up."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        data = os.pread(fd, limit, offset)
+        while data and len(data) < limit and (more := os.pread(fd, limit - len(data), offset + len(data))):
+            data += more
+    except OSError:  # a process that has ended meanwhile
+        return b""
+    finally:
+        os.close(fd)
+    return data

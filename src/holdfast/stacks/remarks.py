@@ -1,0 +1,45 @@
+"""What is known of a process beside its stacks, as remarks before them: its step, and the source of its line."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from holdfast.stacks.parse import LINE, STEP, parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.stacks.parse import Frame
+
+LINE_MAX_CHARS = 200
+"""How much of a source line is kept."""
+
+SOURCE_MAX_BYTES = 2 << 20
+"""How much of a source file is read. The largest in torch has half of that."""
+
+
+def with_remarks(text: str, step: int = -1) -> str:
+    """Stacks with the step, if it is not negative, and with the source line of the main thread's innermost frame."""
+    main = parse(text).main
+    line = _source_line(main.frames[0]) if main is not None and main.frames else ""
+    remarks = [*([f"{STEP}{step}\n"] if step >= 0 else []), *([f"{LINE}{line}\n"] if line else [])]
+    return "".join(remarks) + text
+
+
+def _source_line(frame: Frame) -> str:
+    """The line of a frame, as the file has it now; "" if it cannot be read."""
+    # The name comes from the worker. Nothing but a Python file is worth a look, and a pipe must not hold us up.
+    if not frame.file.endswith(".py") or not os.path.isabs(frame.file):
+        return ""
+    try:
+        fd = os.open(frame.file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                return ""
+            lines = file.read(SOURCE_MAX_BYTES).split(b"\n")
+    except (OSError, ValueError):
+        return ""
+    if not 0 < frame.line <= len(lines):
+        return ""
+    text = lines[frame.line - 1].decode("utf-8", "replace")
+    return " ".join(text.split())[:LINE_MAX_CHARS]  # a remark is one line, whatever Python calls a line break

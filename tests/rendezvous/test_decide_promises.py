@@ -1,0 +1,315 @@
+"""The rules that keep a job in one piece: its own records, who is let in, what is counted while nodes wait."""
+
+from __future__ import annotations
+
+import msgspec
+from decisions import (
+    KEYS,
+    NOW,
+    SETTINGS,
+    actions,
+    ended_by,
+    failed,
+    generation,
+    judge,
+    lead,
+    made_by,
+    member,
+    view_of,
+    written,
+)
+from msgspec.structs import replace
+from simulated_agent import offer
+
+from holdfast.coordination.model import Delete
+from holdfast.errors.kind import FailureKind
+from holdfast.rendezvous.admission import BATCH_S, HOLD_BACK_S, LOSSES_MAX
+from holdfast.rendezvous.decide import NO_RECORD, Join, Leave, Settings, Start, decide
+from holdfast.rendezvous.records import Arrivals, BreakKind, Broken, Fingerprint, Short
+from holdfast.rendezvous.restarts import STEADY_S
+
+HERE = {"a.1": 0, "b.1": 0, "c.1": 0}
+ELASTIC = Settings(min_nodes=2, max_nodes=4, last_call_s=5.0, max_restarts=3)
+
+
+# A generation's record is the licence to run it
+
+
+def test_a_node_that_starts_remembers_the_record_that_lets_it():
+    view = view_of(leader="b.1", made=generation(), is_whole=False)
+    decision = decide(view, member(), NOW, SETTINGS, KEYS)
+    assert decision.actions == (Start(generation()),)
+    assert (decision.me.last, decision.me.licence) == (generation(), (1, view.generation_revision, ""))
+
+
+def test_a_number_is_never_used_again_also_when_the_store_has_lost_the_record():
+    nodes = {"a.1": 7, "b.1": 3}
+    view = view_of(leader="a.1", nodes=nodes)
+    published = replace(offer("a", 29500), stopped=7)
+    made = made_by(lead(view, published=published, offer=published, stopped=7, enough_since=NOW - 5))
+    assert made.number == 8
+
+
+def test_a_leader_that_remembers_a_lost_generation_waits_for_its_nodes_and_goes_on_where_it_was():
+    last = replace(generation(restarts=2), job="the job")
+    published = replace(offer("a", 29500), stopped=1, job="the job", lease_s=3.0)
+    settings = replace(SETTINGS, lease_s=3.0)
+    view = view_of(leader="a.1", nodes={"a.1": 1, "b.2": 1}, seen_at={"a.1": NOW, "b.2": NOW})
+    record = (1, 10, "the job")
+    me = {"last": last, "licence": record, "known": 1, "seen": record, "stopped": 1}
+    me.update(published=published, offer=published)
+    waits = lead(view, settings, **me)
+    assert (waits.actions, waits.wake_at) == ((), NOW + 3.0)
+    later = {**me, "seen": NO_RECORD, "lost": record, "lost_at": NOW}
+    made = made_by(lead(view, settings, now=NOW + 3.0, **later))
+    assert (made.number, made.restarts, made.job) == (2, 2, "the job")
+    back = view_of(leader="a.1", nodes={"a.1": 1, "b.2": 1, "c.1": 1})
+    assert made_by(lead(back, settings, **me)).restarts == 2
+
+
+def test_a_leader_that_is_not_in_the_store_any_more_registers_again():
+    gone = view_of(leader="a.1", nodes={"b.1": 0})
+    assert actions(gone, member(said_revision=20)) == (Join(),)
+    assert Join() not in actions(gone, member(said_revision=21)), "what it said is still on its way to it"
+
+
+def test_a_node_says_again_that_it_is_there_when_the_leader_misses_nodes_or_records_are_gone():
+    enough = view_of(leader="b.1", is_whole=False)
+    few = view_of(leader="b.1", short=Short(1, 2), is_whole=False)
+    there = member(said_at=NOW - 1, waiting_since=None)
+    assert actions(enough, there) == ()
+    (ready,) = actions(few, there)
+    assert {put.key for put in ready.transaction.then} == {KEYS.node("a.1"), KEYS.alive_of("a.1")}
+    assert actions(few, replace(there, said_at=NOW, waiting_since=NOW - 1)) == ()
+    assert actions(enough, replace(there, lost_at=NOW))
+
+
+# The next job of the same run id
+
+
+def left_over(**others):
+    """What nodes find that use the run id of a job that everybody left without an end: none of them was there."""
+    made = replace(generation(4, restarts=2, max_restarts=2), job="the old job")
+    broken = Broken(4, BreakKind.FAILED, "rank 0 failed", failed("a.1", 0))
+    created = {"x.1": 15, "y.1": 16}
+    return view_of(leader="x.1", made=made, broken=broken, nodes={"x.1": 0, "y.1": 0}, created=created, **others)
+
+
+def test_a_job_that_finds_what_another_left_begins_anew():
+    me = member("x.1", enough_since=NOW)
+    waits = decide(left_over(), me, NOW, SETTINGS, KEYS)
+    assert (waits.actions, waits.wake_at) == ((), NOW + SETTINGS.last_call_s)
+    made = made_by(decide(left_over(), me, NOW + 5, SETTINGS, KEYS))
+    assert (made.number, made.restarts, made.max_restarts, made.after) == (5, 0, 3, None)
+    assert made.job not in ("", "the old job")
+
+
+def test_a_node_that_took_part_goes_on_with_its_job_although_it_had_to_register_again():
+    view = left_over()
+    view.nodes["x.1"] = replace(view.nodes["x.1"], job="the old job", stopped=4)
+    published = replace(offer("x", 29500), stopped=4)
+    me = member("x.1", stopped=4, published=published, offer=published)
+    assert "restarts: 2 of 2" in ended_by(decide(view, me, NOW, SETTINGS, KEYS)).reason
+
+
+def test_a_spare_that_was_there_goes_on_with_its_job():
+    view = left_over()
+    view.ages["y.1"] = 5
+    assert "restarts: 2 of 2" in ended_by(decide(view, member("x.1"), NOW, SETTINGS, KEYS)).reason
+
+
+# The join timeout
+
+
+def test_the_leader_says_that_there_are_too_few_and_takes_it_back():
+    (word,) = lead(view_of(leader="a.1", nodes={"a.1": 0})).actions
+    assert msgspec.json.decode(written(word, KEYS.short).value, type=Short) == Short(1, 2)
+    short = Short(1, 2)
+    assert lead(view_of(leader="a.1", nodes={"a.1": 0}, short=short)).actions == ()
+    (word,) = lead(view_of(leader="a.1", nodes={"a.1": 0, "b.1": 0}, short=short)).actions
+    assert word.transaction.then == (Delete(KEYS.short),)
+
+
+def test_the_join_timeout_runs_only_while_there_are_too_few():
+    late = NOW + SETTINGS.join_timeout_s
+    broken = Broken(1, BreakKind.LOST, "lost c")
+    stopped = replace(offer("a", 29500), stopped=1)
+    me = member(stopped=1, published=stopped, offer=stopped)
+    enough = {"leader": "b.1", "made": generation(), "broken": broken, "is_whole": False}
+    assert actions(view_of(**enough), me, SETTINGS, now=late) == ()
+    short = view_of(short=Short(1, 2), **enough)
+    assert isinstance(actions(short, me, SETTINGS, now=late)[0], Leave)
+    assert decide(view_of(**enough), me, NOW, SETTINGS, KEYS).me.waiting_since is None
+    assert decide(short, replace(me, waiting_since=None), NOW, SETTINGS, KEYS).me.waiting_since == NOW
+
+
+def test_nobody_runs_out_of_time_in_a_last_call_that_is_longer():
+    patient = replace(SETTINGS, join_timeout_s=1.0, last_call_s=30.0)
+    decision = lead(view_of(leader="a.1", nodes={"a.1": 0, "b.1": 0}), patient, now=NOW + 10, enough_since=NOW)
+    assert (decision.actions, decision.wake_at) == ((), NOW + 30)
+
+
+# Who is let in
+
+
+def newcomer(losses=(), joins=0, seen_at=NOW, **others):
+    made = replace(generation(nodes=("a.1", "b.1")), arrivals=Arrivals(joins, losses))
+    return view_of(leader="a.1", made=made, nodes=HERE, seen_at={"c.1": seen_at}, **others)
+
+
+def test_a_newcomer_waits_a_moment_for_others():
+    waits = lead(newcomer(), running=1)
+    assert (waits.actions, waits.wake_at) == ((), NOW + BATCH_S)
+    (letting_in,) = lead(newcomer(), now=NOW + BATCH_S, running=1, stop_by=NOW + 99).actions
+    assert letting_in.what == "break: letting in c"
+    assert lead(newcomer(joins=3), running=1).wake_at == NOW + 8 * BATCH_S
+
+
+def test_a_machine_that_was_lost_again_and_again_is_held_back_and_knows_why():
+    view = newcomer(losses=(("c", 2),))
+    assert lead(view, now=NOW + 1, running=1, stop_by=NOW + 99).wake_at == NOW + HOLD_BACK_S
+    assert lead(view, now=NOW + HOLD_BACK_S, running=1, stop_by=NOW + 99).actions
+    made = replace(generation(nodes=("a.1", "b.1")), arrivals=Arrivals(0, (("c", 2),)))
+    spare = decide(view_of(leader="a.1", made=made, is_whole=False), member("c.1"), NOW, SETTINGS, KEYS)
+    assert spare.status == "2 nodes run; this one was lost 2 times, and is let in when it has stayed for 5 s"
+
+
+def over(nodes, kind=BreakKind.LOST, losses=(), joining=(), settings=ELASTIC, now=NOW, seen_at=None, ran_s=3, **me):
+    """What the leader does after a generation of a, b and c."""
+    made = replace(generation(), arrivals=Arrivals(0, losses))
+    broken = Broken(1, kind, "over", joining=joining)
+    seats = {} if ran_s is None else {each.node: now - ran_s for each in made.members}
+    view = view_of(leader="a.1", made=made, broken=broken, nodes=nodes, seen_at=seen_at, seated_at=seats)
+    published = replace(offer("a", 29500), stopped=1)
+    return lead(view, settings, now=now, stopped=1, published=published, offer=published, on_since=(1, NOW - 9), **me)
+
+
+def test_a_loss_is_remembered_by_the_machine():
+    made = made_by(over({"a.1": 1, "b.1": 1}))
+    assert (dict(made.arrivals.losses), made.restarts, made.lost) == ({"c": 1}, 0, ("c",))
+    assert dict(made_by(over({"a.1": 1, "b.1": 1}, losses=(("c", 4),))).arrivals.losses) == {"c": 5}
+
+
+def test_a_newcomer_that_is_gone_before_it_was_let_in_counts_as_lost():
+    made = made_by(over({"a.1": 1, "b.1": 1, "c.1": 1}, BreakKind.JOINED, joining=(("d.1", "d"),)))
+    assert (made.arrivals.joins, dict(made.arrivals.losses)) == (1, {"d": 1})
+
+
+def test_a_machine_that_is_held_back_is_not_in_the_next_generation_unless_it_is_needed():
+    back = {"a.1": 1, "b.1": 1, "c.2": 1}
+    held = {"losses": (("c", 1),), "seen_at": {"c.2": NOW}}
+    assert [each.node for each in made_by(over(back, **held)).members] == ["a.1", "b.1"]
+    needed = replace(ELASTIC, min_nodes=3)
+    assert [each.node for each in made_by(over(back, settings=needed, **held)).members] == ["a.1", "b.1", "c.2"]
+
+
+def test_a_job_that_needs_a_machine_that_is_lost_all_the_time_ends_and_says_so():
+    needed = replace(ELASTIC, min_nodes=3)
+    nodes = {"a.1": 1, "b.1": 1}
+    few = over(nodes, settings=needed, losses=(("c", LOSSES_MAX - 2),))
+    assert few.actions[0].what == "too few nodes: 2 of 3"
+    view = {"leader": "a.1", "nodes": nodes, "short": Short(2, 3)}
+    made = replace(generation(), arrivals=Arrivals(0, (("c", LOSSES_MAX - 1),)))
+    short = view_of(made=made, broken=Broken(1, BreakKind.LOST, "lost c"), seated_at={"c.1": NOW - 3}, **view)
+    published = replace(offer("a", 29500), stopped=1)
+    me = {"stopped": 1, "published": published, "offer": published}
+    assert "c was lost 10 times in a row" in ended_by(lead(short, needed, **me)).reason
+    assert lead(short, replace(needed, restart_policy="always"), **me).actions == ()
+
+
+def test_a_machine_that_stayed_begins_with_one_loss():
+    made = made_by(over({"a.1": 1, "b.1": 1}, losses=(("c", 4),), ran_s=STEADY_S))
+    assert dict(made.arrivals.losses) == {"c": 1}
+
+
+def test_time_as_a_spare_does_not_count_as_time_in_the_job():
+    """Or a machine that is held back for long would have a clean slate when it is let in."""
+    made = made_by(over({"a.1": 1, "b.1": 1, "c.1": 1}, BreakKind.JOINED, losses=(("c", 7),), seen_at={"c.1": 0.0}))
+    assert dict(made.arrivals.losses) == {"c": 7}
+
+
+def test_a_leader_that_does_not_know_how_long_a_node_had_run_does_not_hold_its_loss_against_it():
+    made = made_by(over({"a.1": 1, "b.1": 1}, ran_s=None))
+    assert (dict(made.arrivals.losses), made.arrivals.joins) == ({"c": 1}, 0)
+    again = made_by(over({"a.1": 1, "b.1": 1}, losses=(("c", 4),), ran_s=None))
+    assert dict(again.arrivals.losses) == {"c": 4}
+
+
+# What a loss is the cause of
+
+
+def test_a_worker_that_aborts_because_its_peer_is_gone_costs_no_restart():
+    for kind in (FailureKind.CRASH, FailureKind.EXIT, FailureKind.HANG, FailureKind.TIMEOUT):
+        aborted = failed("a.1", 0, kind)
+        made = made_by(judge(aborted, {"a.1": aborted}, nodes=("a.1", "b.1"), max_restarts=0))
+        assert (made.restarts, made.after, made.lost) == (0, None, ("c",))
+
+
+def test_an_exception_of_the_program_is_the_cause_although_a_node_is_lost():
+    raised = failed("a.1", 0)
+    assert made_by(judge(raised, {"a.1": raised}, nodes=("a.1", "b.1"))).restarts == 1
+
+
+def test_a_node_that_told_of_its_failure_before_it_was_lost_is_to_blame():
+    aborted = failed("c.1", 17, FailureKind.CRASH)
+    made = made_by(judge(aborted, nodes=("a.1", "b.1")))
+    assert (made.restarts, made.after.cause) == (1, aborted)
+
+
+# A node that fails where the others are fine
+
+AGAIN = {"where": "train.py:3 in main", "exception": "ValueError", "ran_s": 1.0}
+PAST = {"place": "ValueError at train.py:3 in main", "restarts": 1, "node": "b.1", "blames": 1}
+
+
+def test_a_node_that_alone_fails_twice_at_the_same_line_is_left_out():
+    made = made_by(judge(failed("b.1", 9, **AGAIN), **PAST))
+    assert [each.node for each in made.members] == ["a.1", "c.1"]
+    assert (made.past.left_out, made.restarts) == (("b.1",), 2)
+
+
+def test_it_is_the_program_where_another_node_fails_there_or_too_few_are_left():
+    assert "twice" in ended_by(judge(failed("b.1", 9, **AGAIN), **{**PAST, "node": "c.1"})).reason
+    also = {"b.1": failed("b.1", 9, **AGAIN), "c.1": failed("c.1", 17, **AGAIN)}
+    assert "twice" in ended_by(judge(also["b.1"], also, **PAST)).reason
+    needed = replace(SETTINGS, min_nodes=3)
+    assert "twice" in ended_by(judge(failed("b.1", 9, **AGAIN), settings=needed, **PAST)).reason
+
+
+def test_a_node_that_lacks_a_module_is_left_out_and_a_syntax_error_ends_the_job():
+    missing = failed("b.1", 9, hopeless="a module that is missing", exception="ModuleNotFoundError")
+    assert made_by(judge(missing)).past.left_out == ("b.1",)
+    assert ended_by(judge(failed("b.1", 9, hopeless="a syntax error", exception="SyntaxError")))
+
+
+# Two programs under one run id
+
+
+def test_a_node_with_another_program_is_refused_and_leaves():
+    ours = replace(offer("a", 29500), fingerprint=Fingerprint(program="train.py"))
+    programs = {"a.1": "train.py", "b.1": "eval.py", "c.1": "train.py"}
+    view = view_of(leader="a.1", nodes=HERE, programs=programs)
+    (refusal,) = lead(view, offer=ours, published=ours).actions
+    why = written(refusal, f"{KEYS.refused}b.1").value.decode()
+    assert why.startswith("it runs 'eval.py', and the job of this run id runs 'train.py'")
+    without = view_of(leader="a.1", nodes=HERE, programs=programs, refused=["b.1"])
+    made = made_by(lead(without, offer=ours, published=ours, enough_since=NOW - 5))
+    assert [each.node for each in made.members] == ["a.1", "c.1"]
+    assert made.fingerprint.program == "train.py"
+    (leave,) = actions(view_of(leader="a.1", refused=["b.1"], is_whole=False), member("b.1"))
+    assert leave == Leave(None, "another program", is_refused=True)
+
+
+def test_a_newcomer_with_another_program_does_not_disturb_the_job():
+    made = replace(generation(nodes=("a.1", "b.1")), fingerprint=Fingerprint(program="train.py"))
+    programs = {"a.1": "train.py", "b.1": "train.py", "c.1": "eval.py"}
+    view = view_of(leader="a.1", made=made, nodes=HERE, programs=programs, refused=["c.1"], seen_at={"c.1": NOW - 9})
+    assert lead(view, running=1).actions == ()
+
+
+def test_what_another_program_left_behind_refuses_nobody():
+    view = left_over(programs={"x.1": "new.py", "y.1": "new.py"})
+    view.generation = replace(view.generation, fingerprint=Fingerprint(program="old.py"))
+    ours = replace(offer("x", 29500), fingerprint=Fingerprint(program="new.py"))
+    me = member("x.1", offer=ours, published=ours, enough_since=NOW - 5)
+    assert made_by(decide(view, me, NOW, SETTINGS, KEYS)).fingerprint.program == "new.py"
