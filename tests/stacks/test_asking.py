@@ -43,7 +43,9 @@ def test_an_answer_that_is_whole_stays_as_it_was(start_worker, post):
 def test_an_answer_with_many_threads_has_the_main_one(start_worker, post):
     worker = start_worker("""
     import threading, time
+    working = threading.Semaphore(0)
     def work():
+        working.release()
         while True:
             time.sleep(600)
     def train():
@@ -52,6 +54,8 @@ def test_an_answer_with_many_threads_has_the_main_one(start_worker, post):
     answer()
     for _ in range(40):
         threading.Thread(target=work, daemon=True).start()
+    for _ in range(40):
+        working.acquire()
     train()
     """)
     post.line()
