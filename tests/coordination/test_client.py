@@ -285,7 +285,7 @@ def test_only_a_server_that_knows_the_token_can_say_that_the_store_was_replaced(
             with pytest.raises(StoreUnavailableError):
                 await anext(watch)
             async with serving(None, *server.address, token=b"other"):
-                with pytest.raises(StoreRefusedError):
+                with pytest.raises(StoreUnavailableError, match="token"):
                     await store.get("key")
 
     asyncio.run(story())

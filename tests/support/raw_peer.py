@@ -7,7 +7,8 @@ import socket
 import struct
 from contextlib import suppress
 
-from holdfast.coordination.handshake import VERSION, Greeting, Proof, Proved, make_nonce, prove
+from holdfast.coordination.handshake import VERSION, Challenge, Greeting, Proof, Proved, make_nonce, prove
+from holdfast.coordination.tls_session import NO_BINDING, binding_of
 from holdfast.coordination.wire import (
     HEADER,
     THE_CONNECTION,
@@ -33,10 +34,7 @@ class RawPeer:
         if self._receive_buffer_bytes is not None:
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
         await asyncio.get_running_loop().sock_connect(plain, self._address)
-        name = self._address[0] if self._tls else None
-        self.reader, self.writer = await asyncio.open_connection(
-            sock=plain, ssl=self._tls, server_hostname=name, limit=1 << 10
-        )
+        self.reader, self.writer = await asyncio.open_connection(sock=plain, limit=1 << 10)
         return self
 
     async def __aexit__(self, *_):
@@ -69,16 +67,22 @@ class RawPeer:
         assert isinstance(greeting, Greeting)
         return greeting
 
+    async def start_tls(self):
+        """Speak TLS from now on; returns what proofs are bound to."""
+        await self.writer.start_tls(self._tls, server_hostname=self._address[0])
+        return binding_of(self.writer.get_extra_info("ssl_object").getpeercert(binary_form=True))
+
     async def make_proof(self, token, version=VERSION):
         greeting = await self.greeting()
-        self.challenge = (greeting.nonce, make_nonce(), greeting.store)
-        return Proof(version, self.challenge[1], prove(token, "client", *self.challenge))
+        binding = await self.start_tls() if self._tls else NO_BINDING
+        self.challenge = Challenge(greeting.nonce, make_nonce(), greeting.store, binding)
+        return Proof(version, self.challenge.client_nonce, prove(token, "client", self.challenge))
 
     async def prove(self, token):
         """Prove that we know the token, and check that the server does."""
         self.send(THE_CONNECTION, await self.make_proof(token))
         proved = decode_proved((await self.receive_frame())[1])
-        assert proved == Proved(prove(token, "server", *self.challenge))
+        assert proved == Proved(prove(token, "server", self.challenge))
 
     async def ended(self):
         """Read on until the server has ended the connection; returns what came before."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from typing import TypeVar
 
 from holdfast.coordination.client_connection import ClientConnection, EmbeddedWatch, failure
@@ -31,6 +30,8 @@ from holdfast.coordination.wire import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import ssl
+
     from holdfast.coordination.model import Changes, Entry, Lease, Outcome, Snapshot, Transaction
     from holdfast.coordination.wire import Request
 
@@ -41,6 +42,10 @@ CONNECT_TIMEOUT_S = 5.0
 
 ANSWER_TIMEOUT_S = 3.0
 """How long an answer may take."""
+
+DOUBT_S = 10.0
+"""How long a client that has used the store does not believe that the store refuses it now. Whoever stands in between
+can say so without any proof, and what they cut for a moment should go on after it."""
 
 
 class EmbeddedStore(CoordinationStore):
@@ -53,7 +58,8 @@ class EmbeddedStore(CoordinationStore):
         host: where the server is.
         port: where the server is.
         token: what the server must know, too.
-        tls: a context for the client's side, or None for a connection in plain text.
+        tls: a context for the client's side, without which nothing is said. None for plain text, unless the server
+            speaks TLS.
         source: the address of this machine to connect from.
         connect_timeout_s: how long it may take to reach the server and to prove ourselves.
         answer_timeout_s: how long an answer may take. Beyond it the connection is taken for dead, with all that waits
@@ -83,6 +89,7 @@ class EmbeddedStore(CoordinationStore):
         self._connecting: asyncio.Task[ClientConnection] | None = None
         self._is_closed = False
         self._known_store = b""
+        self._refused_since: float | None = None
 
     async def get(self, key: str) -> Entry | None:
         return (await self._ask(Get(key), Found)).entry
@@ -146,8 +153,10 @@ class EmbeddedStore(CoordinationStore):
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 self._connection = await self._reach_and_prove()
-        except ssl.SSLError as error:
-            raise self._tls_failure(error) from None
+        except StoreRefusedError as error:
+            if self._is_in_doubt():
+                raise StoreUnavailableError(str(error)) from None
+            raise
         except ConnectionRefusedError:
             raise StoreUnavailableError(f"nobody serves a store at {self._place}", is_gone=True) from None
         except TimeoutError:
@@ -165,11 +174,10 @@ class EmbeddedStore(CoordinationStore):
             family = socket.AF_INET6 if ":" in self._source else socket.AF_INET
         found = await resolve(self._host, self._port, family)
         reached = await reach(found, self._source, self._connect_timeout_s)
-        connection = ClientConnection(self._place, self._token, self._answer_timeout_s, self._known_store)
+        tls = None if self._tls is None else (self._tls, self._host)
+        connection = ClientConnection(self._place, self._token, self._answer_timeout_s, self._known_store, tls)
         try:
-            await asyncio.get_running_loop().create_connection(
-                lambda: connection, sock=reached, ssl=self._tls, server_hostname=self._host if self._tls else None
-            )
+            await asyncio.get_running_loop().create_connection(lambda: connection, sock=reached)
             await connection.proven
         except BaseException:
             connection.close()
@@ -178,15 +186,15 @@ class EmbeddedStore(CoordinationStore):
             reached.close()
             raise
         self._known_store = connection.store
+        self._refused_since = None
         return connection
 
-    def _tls_failure(self, error: ssl.SSLError) -> Exception:
-        if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)):
-            return StoreUnavailableError(f"the store at {self._place} ended the connection: {error}")
-        return StoreRefusedError(
-            f"no TLS connection to the store at {self._place}: {error}; "
-            "all nodes need certificates that the others accept"
-        )
+    def _is_in_doubt(self) -> bool:
+        """Whether a refusal may be somebody else's word."""
+        now = asyncio.get_running_loop().time()
+        if self._refused_since is None:
+            self._refused_since = now
+        return bool(self._known_store) and now < self._refused_since + DOUBT_S
 
     # Asking
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 
 from holdfast.coordination.errors import (
     CompactedError,
@@ -11,8 +12,9 @@ from holdfast.coordination.errors import (
     StoreReplacedError,
     StoreUnavailableError,
 )
-from holdfast.coordination.handshake import VERSION, Greeting, Proof, is_proved, make_nonce, prove
+from holdfast.coordination.handshake import VERSION, Challenge, Greeting, Proof, is_proved, make_nonce, prove
 from holdfast.coordination.queued_watch import QueuedWatch
+from holdfast.coordination.tls_session import NO_BINDING, TlsSession
 from holdfast.coordination.wire import (
     ANSWER_MAX_BYTES,
     CHANNEL_MAX,
@@ -37,9 +39,12 @@ from holdfast.errors.text import headline, visible
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, TypeAlias
 
     from holdfast.coordination.wire import Answer, Request
+
+    ClientTls: TypeAlias = tuple[ssl.SSLContext, str]
+    """A context for the client's side, and the name of the server."""
 
 TEXT_SHOWN_CHARS = 300
 """How much of what the server says about a failure is shown."""
@@ -58,11 +63,20 @@ class ClientConnection(asyncio.Protocol):
     Args:
         place: the server's address, for messages.
         token: what the server must know, too.
+        tls: what the connection must be encrypted with. None for plain text, unless the server speaks TLS: with
+            `own_client_context` that is always possible.
         answer_timeout_s: a request that has no answer for so long ends the connection. A cut cable says nothing.
         known_store: the store that this client has used before. Another one is of no use to it.
     """
 
-    def __init__(self, place: str, token: bytes, answer_timeout_s: float, known_store: bytes = b"") -> None:
+    def __init__(
+        self,
+        place: str,
+        token: bytes,
+        answer_timeout_s: float,
+        known_store: bytes = b"",
+        tls: ClientTls | None = None,
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.proven: asyncio.Future[None] = loop.create_future()
         self.ended: asyncio.Future[None] = loop.create_future()
@@ -74,9 +88,11 @@ class ClientConnection(asyncio.Protocol):
         self._frames = Frames(UNPROVEN_FRAME_MAX_BYTES)
         self._take: Callable[[int, bytes | bytearray], None] = self._take_greeting
         self.store = known_store
-        self._challenge = (b"", b"", b"")
+        self._greeting: Greeting | None = None
+        self._challenge: Challenge | None = None
         self._transport: asyncio.Transport | None = None
-        self._has_tls = False
+        self._tls = tls
+        self._tls_session: TlsSession | None = None
         self._waiting: dict[int, tuple[float, asyncio.Future[Answer]]] = {}
         self._watches: dict[int, EmbeddedWatch] = {}
         self._last_channel = THE_CONNECTION
@@ -129,11 +145,13 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._has_tls = transport.get_extra_info("sslcontext") is not None
 
     def data_received(self, data: bytes) -> None:
-        self._frames.feed(data)
         try:
+            text = data if self._tls_session is None else self._open_seal(data, self._tls_session)
+            if not text:
+                return
+            self._frames.feed(text)
             while self.is_usable:
                 taken = self._frames.take()
                 if taken is None:
@@ -141,11 +159,11 @@ class ClientConnection(asyncio.Protocol):
                 self._take(*taken)
         except ProtocolError as error:
             self._break(f"what answers at {self._place} does not speak holdfast's protocol: {visible(str(error))}")
+        except ssl.SSLError as error:
+            self._fail_tls(error)
 
     def connection_lost(self, error: Exception | None) -> None:
         why = "closed the connection" if error is None else f"is no longer connected: {error}"
-        if self._take == self._take_greeting and self._has_tls:
-            why += "; it may want to see a certificate of this node"  # a server does not get to say so
         self._break(f"the store at {self._place} {why}")
         if not self.ended.done():
             self.ended.set_result(None)
@@ -167,21 +185,60 @@ class ClientConnection(asyncio.Protocol):
     def _answer_greeting(self, greeting: Greeting) -> None:
         if not greeting.is_complete():
             raise ProtocolError("a greeting without the identity of the store")
-        self._challenge = (greeting.nonce, make_nonce(), greeting.store)
+        if self._frames.has_more():  # it would be taken for what comes over TLS
+            raise ProtocolError("more than a greeting")
+        self._greeting = greeting
+        if greeting.has_tls:
+            self._begin_tls()
+        elif self._tls is not None:
+            self._refuse(
+                f"the store at {self._place} does not speak TLS, and this node does not do without: give the same "
+                "--rdzv-endpoint and the same certificates on all nodes"
+            )
+        else:
+            self._send_proof(greeting, NO_BINDING)
+
+    def _begin_tls(self) -> None:
+        assert self._transport is not None
+        if self._tls is None:
+            from holdfast.coordination.tls import own_client_context  # noqa: PLC0415 - most know before
+
+            self._tls = (own_client_context(), "")
+        context, name = self._tls
+        self._tls_session = TlsSession(context, server_hostname=name or None)
+        self._tls_session.receive(b"")
+        self._transport.write(self._tls_session.to_send())
+
+    def _open_seal(self, data: bytes, session: TlsSession) -> bytes:
+        """What the server said in what it sent. The proof is the first that it is told."""
+        assert self._transport is not None
+        assert self._greeting is not None
+        text = session.receive(data)
+        answer = session.to_send()
+        if answer:
+            self._transport.write(answer)
+        if session.is_established and self._challenge is None:
+            self._send_proof(self._greeting, session.binding())
+        return text
+
+    def _send_proof(self, greeting: Greeting, binding: bytes) -> None:
+        self._challenge = Challenge(greeting.nonce, make_nonce(), greeting.store, binding)
         self._take = self._take_proved
-        proof = Proof(VERSION, self._challenge[1], prove(self._token, "client", *self._challenge))
-        self._write(THE_CONNECTION, proof)
+        self._write(
+            THE_CONNECTION, Proof(VERSION, self._challenge.client_nonce, prove(self._token, "client", self._challenge))
+        )
 
     def _take_proved(self, _channel: int, body: bytes | bytearray) -> None:
         proved = decode_proved(body)
+        assert self._challenge is not None
         if isinstance(proved, Failed):
             self._take_parting(proved)
-        elif not is_proved(proved.mac, self._token, "server", *self._challenge):
+        elif not is_proved(proved.mac, self._token, "server", self._challenge):
             self._refuse(self._wrong_token())
-        elif self.store and self.store != self._challenge[2]:
+        elif self.store and self.store != self._challenge.store:
             self._end(self._replaced)  # not before the proof: nobody without the token can tell us this
         else:
-            self.store = self._challenge[2]
+            self.store = self._challenge.store
             self._take = self._take_answer
             self._frames.limit_bytes = ANSWER_MAX_BYTES
             if not self.proven.done():
@@ -221,7 +278,17 @@ class ClientConnection(asyncio.Protocol):
         return (
             f"the store at {self._place} has another token: "
             "set the same HOLDFAST_TOKEN (or token in --rdzv-conf) on all nodes"
+            + ("; if it is the same, somebody stands in between" if self._tls_session is not None else "")
         )
+
+    def _fail_tls(self, error: ssl.SSLError) -> None:
+        if self.proven.done():  # somebody in between has changed what was sent: they can cut the line, and no more
+            self._break(f"what comes from the store at {self._place} cannot be read: {error}")
+        else:
+            self._refuse(
+                f"no TLS connection to the store at {self._place}: {error}; "
+                "all nodes need certificates that the others accept"
+            )
 
     # Output
 
@@ -247,7 +314,8 @@ class ClientConnection(asyncio.Protocol):
         body = encode(message)
         if len(body) > FRAME_MAX_BYTES:
             raise ValueError(f"a request of {len(body)} bytes, more than {FRAME_MAX_BYTES}")
-        self._transport.write(frame(channel, body))
+        data = frame(channel, body)
+        self._transport.write(data if self._tls_session is None else self._tls_session.seal(data))
 
     def _look_for_the_late(self) -> None:
         """Requests wait in the order in which they were sent, so the first is the oldest."""

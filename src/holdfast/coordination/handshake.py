@@ -2,36 +2,46 @@
 
 ```
 server                                   client
-  Greeting(version, nonce, store)  ──►
-                                  ◄──      Proof(version, nonce, HMAC(token, "client", both nonces, store))
-  Proved(HMAC(token, "server", both nonces, store))  ──►
+  Greeting(version, nonce, store, has_tls)  ──►
+                                  ◄──      TLS from here on, if the greeting says so
+                                  ◄──      Proof(version, nonce, HMAC(token, "client", both nonces, store, certificate))
+  Proved(HMAC(token, "server", both nonces, store, certificate))  ──►
 ```
 
 `store` is the identity of the key space that is served. A client that comes back compares it with the one that it knew:
 another agent may serve another store at the same address, and what the client knows is not in there.
 
 Each side checks the other's proof before it says or does anything else. A proof is good for one connection, since both
-sides have put a nonce in, and it cannot be sent back as the other side's, since it says whose it is. The token protects
-who may join; against those who can change packets on the way there is TLS. Whoever hears a proof can try tokens on it
-for as long as they like, so a token should be long and random. An empty token is a token like any other.
+sides have put a nonce in, and it cannot be sent back as the other side's, since it says whose it is.
+
+With TLS, a proof contains the certificate that the server shows. Whoever stands in between cannot show the same one, so
+no proof that they pass on is right: they can cut the line, and no more. Those who only listen hear no proof. Those who
+take the server's place hear one, and can try tokens on it for as long as they like, so a token should be long and
+random. An empty token is a token like any other.
+
+The greeting is in plain text and holds no secret. So a silent connection costs the server nothing but the connection,
+and a client of another version is told so. If somebody changes the greeting, the proofs fail.
 """
 
 from __future__ import annotations
 
 import hmac
 import os
-from typing import Annotated, Any, Literal
+from hashlib import sha256
+from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 
 from holdfast.coordination.model import STORE_ID_BYTES
 
-VERSION = 2
+VERSION = 3
 """The version of the protocol, counted up when a message changes its meaning."""
 
 NONCE_BYTES = 32
 
 PROOF_BYTES = 32
+
+_KEY_PREFIX = b"holdfast token: "
 
 _Nonce = Annotated[bytes, Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
 _Mac = Annotated[bytes, Meta(min_length=PROOF_BYTES, max_length=PROOF_BYTES)]
@@ -43,11 +53,14 @@ class Greeting(Struct, frozen=True, array_like=True, tag="holdfast"):
     version: int
     nonce: _Nonce
     store: Any = b""
-    """The identity of the store. What stands here in other versions is not known."""
+    """The identity of the store. What stands here in other versions is not known ..."""
+    has_tls: Any = False
+    """... nor what stands here: whether the server speaks TLS from now on."""
 
     def is_complete(self) -> bool:
         """Whether it is a greeting of this version, also behind the beginning."""
-        return self.version == VERSION and isinstance(self.store, bytes) and len(self.store) == STORE_ID_BYTES
+        is_store = isinstance(self.store, bytes) and len(self.store) == STORE_ID_BYTES
+        return self.version == VERSION and is_store and isinstance(self.has_tls, bool)
 
 
 class Proof(Struct, frozen=True, array_like=True, tag="proof"):
@@ -64,13 +77,21 @@ def make_nonce() -> bytes:
     return os.urandom(NONCE_BYTES)
 
 
-def prove(
-    token: bytes, side: Literal["client", "server"], server_nonce: bytes, client_nonce: bytes, store: bytes
-) -> bytes:
-    return hmac.digest(token, side.encode() + server_nonce + client_nonce + store, "sha256")
+class Challenge(NamedTuple):
+    """What both sides prove the token on. `binding` is what `tls_session` says of the server's certificate."""
+
+    server_nonce: bytes
+    client_nonce: bytes
+    store: bytes
+    binding: bytes
 
 
-def is_proved(
-    mac: bytes, token: bytes, side: Literal["client", "server"], server_nonce: bytes, client_nonce: bytes, store: bytes
-) -> bool:
-    return hmac.compare_digest(mac, prove(token, side, server_nonce, client_nonce, store))
+def prove(token: bytes, side: Literal["client", "server"], challenge: Challenge) -> bytes:
+    # HMAC fills a short key up with zeros, and so would take two tokens for the same one: a digest has one length. It
+    # is not that of the token alone, which people show each other to compare tokens.
+    key = sha256(_KEY_PREFIX + token).digest()
+    return hmac.digest(key, side.encode() + b"".join(challenge), "sha256")
+
+
+def is_proved(mac: bytes, token: bytes, side: Literal["client", "server"], challenge: Challenge) -> bool:
+    return hmac.compare_digest(mac, prove(token, side, challenge))

@@ -40,20 +40,23 @@ _BOOT = (
 
 
 class EmbeddedAccess(Struct, frozen=True, tag="embedded"):
-    """How to reach a store that an agent serves. `tls` are the files of the CA, the certificate and its key."""
+    """How to reach a store that an agent serves. `tls` are the files of the CA, the certificate and its key, if the
+    user has some. `is_local` says that nobody else's machine is on the way.
+    """
 
     host: str
     port: int
     token: bytes
     tls: tuple[str, str, str] | None = None
+    is_local: bool = True
 
     may_return = False
 
     def open(self, answer_timeout_s: float) -> CoordinationStore:
         from holdfast.coordination.client import EmbeddedStore  # noqa: PLC0415 - one engine is needed
-        from holdfast.coordination.tls import client_context  # noqa: PLC0415 - likewise
+        from holdfast.coordination.tls import for_client  # noqa: PLC0415 - likewise
 
-        tls = None if self.tls is None else client_context(*self.tls)
+        tls = for_client(self.tls, is_local=self.is_local)
         return EmbeddedStore(self.host, self.port, token=self.token, tls=tls, answer_timeout_s=answer_timeout_s)
 
 

@@ -12,17 +12,25 @@ from holdfast.coordination.keyspace import KeySpace
 from holdfast.coordination.server_connection import Encoded, ServerConnection
 from holdfast.coordination.service import Service
 from holdfast.coordination.tcp import resolve, set_options
+from holdfast.coordination.unproven import Unproven, source_of
+from holdfast.logger import get_logger
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import ssl
+    from holdfast.coordination.tls import ServerTls
 
 HANDSHAKE_TIMEOUT_S = 5.0
 """How long a client may take to prove itself."""
 
 UNPROVEN_MAX = 4_096
-"""How many connections may be without proof at a time. Beyond it the oldest is dropped: an honest client is among the
-unproven for a moment only."""
+"""How many connections may be without proof at a time. Beyond it the oldest of whoever has the most is dropped: an
+honest client is among the unproven for a moment only."""
+
+TLS_UNPROVEN_MAX = 1_024
+"""How many of them may have begun with TLS, which takes about 40 KiB each."""
+
+REFUSALS_PAUSE_S = 10.0
+"""How often at most a line says that connections were refused."""
 
 DESCRIPTORS_SPARE = 128
 """How many descriptors are left to the rest of the process (but a quarter of all at most). Where connections would need
@@ -37,6 +45,8 @@ BACKLOG = 4_096
 ACCEPT_PAUSE_S = 0.1
 """How long nothing is accepted when that failed, since the process ran out of descriptors for example."""
 
+log = get_logger(__name__)
+
 
 class EmbeddedServer:
     """Serves a key space to `EmbeddedStore`s that know the same token.
@@ -47,12 +57,10 @@ class EmbeddedServer:
     Args:
         keyspace: what to serve; a new one unless given.
         token: what clients must know.
-        tls: a context for the server's side, or None for connections in plain text.
+        tls: for connections that are encrypted; None for plain text.
     """
 
-    def __init__(
-        self, keyspace: KeySpace | None = None, *, token: bytes = b"", tls: ssl.SSLContext | None = None
-    ) -> None:
+    def __init__(self, keyspace: KeySpace | None = None, *, token: bytes = b"", tls: ServerTls | None = None) -> None:
         self.keyspace = KeySpace() if keyspace is None else keyspace
         self.connections = 0
         self._token = token
@@ -61,7 +69,10 @@ class EmbeddedServer:
         self._address: tuple[str, int] | None = None
         self._service: Service | None = None
         self._encoded = Encoded()
-        self._unproven: dict[ServerConnection, float] = {}
+        self._unproven: Unproven[ServerConnection] = Unproven()
+        self._unproven_in_tls: Unproven[ServerConnection] = Unproven()
+        self._refusals = 0
+        self._refusals_told_at = float("-inf")
         self._open_max = sys.maxsize
         self._arrivals: dict[ServerConnection, asyncio.Task[object]] = {}
         self._open: set[ServerConnection] = set()
@@ -109,13 +120,13 @@ class EmbeddedServer:
         assert self._listener is not None
         for _ in range(ACCEPT_MAX):
             try:
-                arrived, _ = self._listener.accept()
+                arrived, address = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError:  # no descriptor or no memory left, or a network that is down
                 self._accept_later()
                 return
-            self._receive(arrived)
+            self._receive(arrived, source_of(address[0]))
 
     def _accept_later(self) -> None:
         """Whoever is here without proof for longest goes, and then there may be a descriptor."""
@@ -123,67 +134,81 @@ class EmbeddedServer:
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._listener)
         self._pause = loop.call_later(ACCEPT_PAUSE_S, loop.add_reader, self._listener, self._accept)
-        self._drop_the_oldest()
+        self._drop_one_of(self._unproven)
 
-    def _receive(self, arrived: socket.socket) -> None:
+    def _receive(self, arrived: socket.socket, source: str) -> None:
         """From an accepted socket to a connection that greets."""
         assert self._service is not None
         loop = asyncio.get_running_loop()
         arrived.setblocking(False)
         with suppress(OSError):  # it may be gone already
             set_options(arrived)
-        connection = ServerConnection(self._service, self._token, self._encoded, self._proven, self._ended)
-        coroutine = loop.connect_accepted_socket(
-            lambda: connection,
-            arrived,
-            ssl=self._tls,
-            ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S if self._tls else None,
-        )
-        arrival = loop.create_task(coroutine)
+        connection = ServerConnection(self._service, self._token, self._tls, self._encoded, source, self)
+        arrival = loop.create_task(loop.connect_accepted_socket(lambda: connection, arrived))
         arrival.add_done_callback(lambda _: self._has_arrived(connection, arrived))
         self._open.add(connection)
         self._arrivals[connection] = arrival
-        self._unproven[connection] = loop.time() + HANDSHAKE_TIMEOUT_S
+        self._unproven.add(connection, source, loop.time() + HANDSHAKE_TIMEOUT_S)
         if len(self._unproven) > UNPROVEN_MAX or len(self._open) > self._open_max:
-            self._drop_the_oldest()
+            self._drop_one_of(self._unproven)
         if self._timer is None:
             self._timer = loop.call_later(HANDSHAKE_TIMEOUT_S, self._drop_the_late)
 
     def _has_arrived(self, connection: ServerConnection, arrived: socket.socket) -> None:
         arrival = self._arrivals.pop(connection)
-        if arrival.cancelled() or arrival.exception() is not None:  # dropped before, or it does not speak TLS
+        if arrival.cancelled() or arrival.exception() is not None:  # dropped before
             arrived.close()
-            self._ended(connection)
+            self.ended(connection)
 
     def _drop_the_late(self) -> None:
         loop = asyncio.get_running_loop()
-        self._timer = None
-        now = loop.time()
-        for connection, deadline in list(self._unproven.items()):
-            if deadline > now:
-                self._timer = loop.call_at(deadline, self._drop_the_late)
-                return
+        for connection in self._unproven.late(loop.time()):
+            self._drop(connection)
+        deadline = self._unproven.next_deadline()
+        self._timer = None if deadline is None else loop.call_at(deadline, self._drop_the_late)
+
+    def _drop_one_of(self, unproven: Unproven[ServerConnection]) -> None:
+        connection = unproven.surplus()
+        if connection is not None:
             self._drop(connection)
 
-    def _drop_the_oldest(self) -> None:
-        if self._unproven:
-            self._drop(next(iter(self._unproven)))
-
     def _drop(self, connection: ServerConnection) -> None:
-        self._unproven.pop(connection, None)
+        self._forget(connection)
         connection.drop()
         arrival = self._arrivals.get(connection)
         if arrival is not None:
             arrival.cancel()
 
-    def _proven(self, connection: ServerConnection) -> None:
-        del self._unproven[connection]
+    def _forget(self, connection: ServerConnection) -> None:
+        self._unproven.remove(connection)
+        self._unproven_in_tls.remove(connection)
+
+    # What connections say of themselves
+
+    def begun(self, connection: ServerConnection, source: str) -> None:
+        """It has begun with TLS, and costs more now."""
+        self._unproven_in_tls.add(connection, source, 0.0)
+        if len(self._unproven_in_tls) > TLS_UNPROVEN_MAX:
+            self._drop_one_of(self._unproven_in_tls)
+
+    def proven(self, connection: ServerConnection) -> None:
+        self._forget(connection)
         self.connections += 1
 
-    def _ended(self, connection: ServerConnection) -> None:
+    def refused(self, source: str, why: str) -> None:
+        """It did not keep to the protocol, or has another token."""
+        self._refusals += 1
+        now = asyncio.get_running_loop().time()
+        if now >= self._refusals_told_at + REFUSALS_PAUSE_S:
+            self._refusals_told_at = now
+            others = f" (and {self._refusals - 1} before it)" if self._refusals > 1 else ""
+            log.warning("the store refused a connection from %s: %s%s", source, why, others)
+            self._refusals = 0
+
+    def ended(self, connection: ServerConnection) -> None:
         if connection in self._open:
             self._open.discard(connection)
-            self._unproven.pop(connection, None)
+            self._forget(connection)
             self.connections -= connection.is_proven
             self._has_ended.set()
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from holdfast.coordination.handshake import VERSION, Greeting, Proved, is_proved, make_nonce, prove
+from holdfast.coordination.handshake import VERSION, Challenge, Greeting, Proved, is_proved, make_nonce, prove
 from holdfast.coordination.service import Session
+from holdfast.coordination.tls_session import NO_BINDING
 from holdfast.coordination.wire import (
     ANSWER_MAX_BYTES,
     FRAME_MAX_BYTES,
@@ -26,10 +27,26 @@ from holdfast.errors.text import headline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from typing import Protocol
 
     from holdfast.coordination.service import Service
+    from holdfast.coordination.tls import ServerTls
+    from holdfast.coordination.tls_session import TlsSession
     from holdfast.coordination.wire import Answer, Changed
+
+    class Listener(Protocol):
+        """Who is told of a connection: that it has `begun` with TLS, that the client has proved itself, why it was
+        refused, and that it is no more.
+        """
+
+        def begun(self, connection: ServerConnection, source: str) -> None: ...
+        def proven(self, connection: ServerConnection) -> None: ...
+        def refused(self, source: str, why: str) -> None: ...
+        def ended(self, connection: ServerConnection) -> None: ...
+
+
+UNPROVEN_MAX_BYTES = 64 << 10
+"""How much a client may send before it has proved itself. Its certificates are in there, if it has some."""
 
 OUTBOX_MAX_BYTES = 16 << 20
 """How much may wait for a client that does not read, before it is dropped."""
@@ -62,25 +79,29 @@ class Encoded:
 
 
 class ServerConnection(asyncio.Protocol):
-    """`proven` is called when the client has proved itself, `ended` when the connection is no more."""
+    """`source` is whom the client's address counts for."""
 
     def __init__(
         self,
         service: Service,
         token: bytes,
+        tls: ServerTls | None,
         encoded: Encoded,
-        proven: Callable[[ServerConnection], None],
-        ended: Callable[[ServerConnection], None],
+        source: str,
+        listener: Listener,
     ) -> None:
         self.is_proven = False
         self._service = service
         self._token = token
+        self._tls = tls
         self._encoded = encoded
-        self._on_proven = proven
-        self._on_ended = ended
+        self._source = source
+        self._listener = listener
         self._nonce = make_nonce()
         self._store = service.keyspace.id
         self._session = Session(self._tell)
+        self._tls_session: TlsSession | None = None
+        self._received_bytes = 0
         self._frames = Frames(UNPROVEN_FRAME_MAX_BYTES)
         self._transport: asyncio.Transport | None = None
         self._outbox: deque[bytes | memoryview] = deque()
@@ -105,14 +126,23 @@ class ServerConnection(asyncio.Protocol):
         if self._is_over:
             transport.abort()
             return
-        transport.set_write_buffer_limits(high=1)  # with 0, TLS transports pause when there is nothing to wait for
-        self._send(THE_CONNECTION, encode(Greeting(VERSION, self._nonce, self._store)))
+        transport.set_write_buffer_limits(high=0)
+        greeting = Greeting(VERSION, self._nonce, self._store, self._tls is not None)
+        transport.write(frame(THE_CONNECTION, encode(greeting)))
 
     def data_received(self, data: bytes) -> None:
         if self._is_over:
             return
-        self._frames.feed(data)
-        self._take_frames()
+        if not self.is_proven:
+            self._received_bytes += len(data)
+            if self._received_bytes > UNPROVEN_MAX_BYTES:
+                self._listener.refused(self._source, f"more than {UNPROVEN_MAX_BYTES} bytes without a proof")
+                self.drop()
+                return
+        text = data if self._tls is None else self._open_seal(data, self._tls)
+        if text:
+            self._frames.feed(text)
+            self._take_frames()
 
     def eof_received(self) -> bool:
         return False  # the transport closes itself
@@ -123,7 +153,7 @@ class ServerConnection(asyncio.Protocol):
         self._is_over = True
         self._outbox.clear()
         self._service.leave(self._session)
-        self._on_ended(self)
+        self._listener.ended(self)
 
     def pause_writing(self) -> None:
         self._can_write = False
@@ -139,6 +169,32 @@ class ServerConnection(asyncio.Protocol):
 
     # Input
 
+    def _open_seal(self, data: bytes, tls: ServerTls) -> bytes:
+        """What the client said in what it sent. The session is made when the first bytes come."""
+        import ssl  # noqa: PLC0415 - not for plain text
+
+        from holdfast.coordination.tls_session import TlsSession  # noqa: PLC0415 - likewise
+
+        assert self._transport is not None
+        if self._tls_session is None:
+            self._tls_session = TlsSession(tls.context, server_side=True)
+            self._listener.begun(self, self._source)
+            if self._is_over:
+                return b""
+        session = self._tls_session
+        try:
+            text = session.receive(data)
+        except ssl.SSLError as error:
+            self._transport.write(session.to_send())  # an alert tells the client why
+            self._listener.refused(self._source, f"no TLS: {error.reason or error}")
+            self._is_over = True
+            self._transport.close()
+            return b""
+        answer = session.to_send()
+        if answer:
+            self._transport.write(answer)
+        return text
+
     def _take_frames(self) -> None:
         try:
             while not self._is_over:
@@ -153,7 +209,9 @@ class ServerConnection(asyncio.Protocol):
                 else:
                     self._take_proof(taken[1])
         except ProtocolError as error:
-            self._part(Failed(Reason.PROTOCOL, headline(f"not the protocol: {error}", TEXT_MAX_CHARS)))
+            why = headline(f"not the protocol: {error}", TEXT_MAX_CHARS)
+            self._listener.refused(self._source, why)
+            self._part(Failed(Reason.PROTOCOL, why))
 
     def _hold(self) -> None:
         assert self._transport is not None
@@ -163,18 +221,21 @@ class ServerConnection(asyncio.Protocol):
 
     def _take_proof(self, body: bytes | bytearray) -> None:
         proof = decode_proof(body)
+        binding = NO_BINDING if self._tls is None else self._tls.binding
+        challenge = Challenge(self._nonce, proof.nonce, self._store, binding)
         if proof.version != VERSION:
-            self._part(
-                Failed(Reason.REFUSED, f"the store speaks version {VERSION} of the protocol, not {proof.version}")
-            )
-        elif not is_proved(proof.mac, self._token, "client", self._nonce, proof.nonce, self._store):
-            self._part(Failed(Reason.REFUSED, "the token is another one"))
+            self._refuse(f"the store speaks version {VERSION} of the protocol, not {proof.version}")
+        elif not is_proved(proof.mac, self._token, "client", challenge):
+            self._refuse("the token is another one")
         else:
             self.is_proven = True
             self._frames.limit_bytes = FRAME_MAX_BYTES
-            self._on_proven(self)
-            mac = prove(self._token, "server", self._nonce, proof.nonce, self._store)
-            self._send(THE_CONNECTION, encode(Proved(mac)))
+            self._listener.proven(self)
+            self._send(THE_CONNECTION, encode(Proved(prove(self._token, "server", challenge))))
+
+    def _refuse(self, why: str) -> None:
+        self._listener.refused(self._source, why)
+        self._part(Failed(Reason.REFUSED, why))
 
     def _take_request(self, channel: int, body: bytes | bytearray) -> None:
         answer = self._service.answer(self._session, channel, decode_request(body))
@@ -207,7 +268,7 @@ class ServerConnection(asyncio.Protocol):
     def _send(self, channel: int, body: bytes) -> None:
         assert self._transport is not None
         if self._can_write and len(body) <= PIECE_BYTES:
-            self._transport.write(frame(channel, body))
+            self._write(frame(channel, body))
             return
         if self._outbox_bytes and self._outbox_bytes + len(body) > OUTBOX_MAX_BYTES:
             self.drop()
@@ -231,4 +292,8 @@ class ServerConnection(asyncio.Protocol):
                 outbox.appendleft(whole[PIECE_BYTES:])
                 piece = whole[:PIECE_BYTES]
             self._outbox_bytes -= len(piece)
-            self._transport.write(piece)
+            self._write(piece)
+
+    def _write(self, data: bytes | memoryview) -> None:
+        assert self._transport is not None
+        self._transport.write(data if self._tls_session is None else self._tls_session.seal(data))

@@ -1,14 +1,85 @@
-"""TLS contexts for both sides of the embedded engine, from files."""
+"""TLS for both sides of the embedded engine: with a certificate of the store's own, or with the user's files.
+
+A store without the user's files makes a key and a certificate when it starts. No client can know that certificate
+beforehand, so none verifies it. What counts is that both sides prove to know the job's token, and that their proofs
+contain the certificate: somebody in between can only show a certificate of their own, and then no proof is right. The
+key lives in the serving agent's memory and is gone with it. What somebody recorded cannot be read later, not even with
+the token.
+"""
 
 from __future__ import annotations
 
+import os
 import ssl
+from typing import NamedTuple, TypeAlias
 
+from holdfast.coordination.tls_session import binding_of
 from holdfast.errors.tree import InputError
 
+TlsFiles: TypeAlias = tuple[str, str, str]
+"""The user's files: the CA, the certificate, and its key."""
 
-def server_context(cert: str, key: str, ca: str | None = None) -> ssl.SSLContext:
-    """A context for a server that shows `cert`. With `ca`, clients have to show a certificate of it, too.
+_PEM_BEGIN = "-----BEGIN CERTIFICATE-----"
+_PEM_END = "-----END CERTIFICATE-----"
+
+
+class ServerTls(NamedTuple):
+    """A context for the server's side, and what proofs are bound to: its certificate."""
+
+    context: ssl.SSLContext
+    binding: bytes
+
+
+def for_server(files: TlsFiles | None, *, is_local: bool) -> ServerTls | None:
+    """What a server uses: the user's files, if there are any, or a certificate of its own. Plain text is for those who
+    all are on one machine.
+
+    Raises:
+        InputError: a file cannot be used.
+    """
+    if files is not None:
+        ca, cert, key = files
+        return server_tls(cert, key, ca)
+    return None if is_local else own_server_tls()
+
+
+def for_client(files: TlsFiles | None, *, is_local: bool) -> ssl.SSLContext | None:
+    """What a client uses, likewise. None does not rule TLS out: the server decides.
+
+    Raises:
+        InputError: a file cannot be used.
+    """
+    if files is not None:
+        return client_context(*files)
+    return None if is_local else own_client_context()
+
+
+def own_server_tls() -> ServerTls:
+    """TLS for a server with a new key and a certificate for it, for clients with an `own_client_context`."""
+    from holdfast.coordination.own_certificate import make_certificate  # noqa: PLC0415 - only the host's agent needs it
+
+    pem, der = make_certificate()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.num_tickets = 0  # nobody resumes a session
+    with open(os.memfd_create("holdfast-key"), "wb") as file:  # ssl reads keys from files only
+        file.write(pem)
+        file.flush()
+        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
+    return ServerTls(context, binding_of(der))
+
+
+def own_client_context() -> ssl.SSLContext:
+    """A context for a client of a server with `own_server_tls`: the proofs authenticate the server, see above."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def server_tls(cert: str, key: str, ca: str | None = None) -> ServerTls:
+    """TLS for a server that shows `cert`. With `ca`, clients have to show a certificate of it, too.
 
     Raises:
         InputError: a file cannot be used.
@@ -19,7 +90,14 @@ def server_context(cert: str, key: str, ca: str | None = None) -> ssl.SSLContext
     if ca is not None:
         _trust(context, ca)
         context.verify_mode = ssl.CERT_REQUIRED
-    return context
+    return ServerTls(context, binding_of(_first_certificate(cert)))
+
+
+def _first_certificate(path: str) -> bytes:
+    """The certificate that a server shows: the first one of the file, behind what people may have written above it."""
+    with open(path, encoding="latin-1") as file:
+        _, begin, rest = file.read().partition(_PEM_BEGIN)
+    return ssl.PEM_cert_to_DER_cert(begin + rest.partition(_PEM_END)[0] + _PEM_END)
 
 
 def client_context(ca: str | None = None, cert: str | None = None, key: str | None = None) -> ssl.SSLContext:

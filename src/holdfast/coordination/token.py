@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 TOKEN_MAX_BYTES = 4096
 """How long a token may be."""
 
+TOKEN_MIN_BYTES = 16
+"""How long it must be where other machines can connect. Whoever takes the store's place hears a proof, and can try
+250,000 tokens a second on it with one core."""
+
 
 def find_token(given: str | None, token_file: str | None, environ: Mapping[str, str]) -> bytes:
     """The token: as given, else from the file, else HOLDFAST_TOKEN, else from HOLDFAST_TOKEN_FILE, else empty.
@@ -34,6 +38,21 @@ def find_token(given: str | None, token_file: str | None, environ: Mapping[str, 
     if environ.get("HOLDFAST_TOKEN_FILE"):
         return _read(environ["HOLDFAST_TOKEN_FILE"], "HOLDFAST_TOKEN_FILE")
     return b""
+
+
+def check_strength(token: bytes, where: str) -> None:
+    """Refuse a token that does not protect a store which other machines can reach.
+
+    Raises:
+        InputError: there is none, or it is too short.
+    """
+    if len(token) >= TOKEN_MIN_BYTES:
+        return
+    what = f"a token of {len(token)} bytes can be guessed" if token else "other machines need a token to be let in"
+    raise InputError(
+        f"{where}: {what}; set HOLDFAST_TOKEN to the same secret of {TOKEN_MIN_BYTES} bytes or more on all nodes, such "
+        "as the output of `holdfast token`, or give --rdzv-conf token_file=PATH"
+    )
 
 
 def _read(path: str, origin: str) -> bytes:

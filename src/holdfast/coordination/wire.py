@@ -211,6 +211,10 @@ class Frames:
         self._data = data if self._offset == len(self._data) else self._data[self._offset :] + data
         self._offset = 0
 
+    def has_more(self) -> bool:
+        """Whether something was fed that was not taken."""
+        return self._body is not None or self._offset < len(self._data)
+
     def take(self) -> tuple[int, bytes | bytearray] | None:
         """The next frame's channel and body, or None if it is not all there.
 

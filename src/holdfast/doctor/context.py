@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.errors.tree import InputError
+from holdfast.rendezvous.addresses import is_loopback
 from holdfast.rendezvous.elastic_settings import (
     EMBEDDED_PORT,
     ETCD_KEEP_ALIVE_ATTEMPTS,
@@ -62,6 +63,12 @@ class TlsFiles(NamedTuple):
         return client_context(*self)
 
 
+    def whole(self) -> tuple[str, str, str] | None:
+        """All three, if they are given."""
+        ca_cert, cert, cert_key = self
+        return (ca_cert, cert, cert_key) if ca_cert and cert and cert_key else None
+
+
 class Meeting(NamedTuple):
     """Where the machines of a job would meet, as `holdfast run` would read the same options.
 
@@ -87,6 +94,11 @@ class Meeting(NamedTuple):
     ttl_s: float = KEEP_ALIVE_INTERVAL_S * KEEP_ALIVE_ATTEMPTS
     is_host: bool | None = None
     complaint: str = ""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all nodes are on one machine, so that c10d needs no encryption."""
+        return is_loopback(self.endpoints[0][0])
 
 
 class Context(NamedTuple):

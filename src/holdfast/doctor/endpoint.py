@@ -80,23 +80,21 @@ def probe(meeting: Meeting) -> Facts:
     facts = Facts(meeting, attempt, is_here)
     if attempt.reach is not Reach.CONNECTED:
         return facts._replace(bind_error=_bind_error(own or [""], port)) if is_here else facts
-    # A store that speaks plain text says so at once. Behind TLS, only an introduction can tell.
-    listener = None if meeting.tls else identify(host, port)
+    listener = identify(host, port)
     introduction = Introduction()
-    if not meeting.complaint and (listener is None or listener.kind is Kind.HOLDFAST):
+    if not meeting.complaint and listener.kind is Kind.HOLDFAST:
         introduction = asyncio.run(introduce(meeting))
-    if introduction.outcome is not Outcome.PROVED and listener is None:
-        listener = identify(host, port)
     return facts._replace(introduction=introduction, listener=listener)
 
 
 async def introduce(meeting: Meeting) -> Introduction:
     """Prove ourselves to the store as an agent does, and ask it for something."""
     from holdfast.coordination.client import EmbeddedStore  # noqa: PLC0415 - only where something listens
+    from holdfast.coordination.tls import for_client  # noqa: PLC0415 - likewise
 
     (host, port), *_ = meeting.endpoints
     try:
-        tls = meeting.tls.client_context()
+        tls = for_client(meeting.tls.whole(), is_local=meeting.is_local)
         store = EmbeddedStore(
             host,
             port,
@@ -212,52 +210,31 @@ def _judge_store(facts: Facts, place: str) -> list[Finding]:
     if introduction.outcome is Outcome.PROVED:
         served = _topic.ok("store", f"a store of holdfast is served there, and takes this token{_with_tls(meeting)}")
         return [served, judge_latency(introduction.latency_s, meeting)]
-    mismatch = _judge_tls(facts, place) or _judge_stranger(facts, place)
-    if mismatch is not None:
-        return [mismatch]
+    stranger = _judge_stranger(facts, place)
+    if stranger is not None:
+        return [stranger]
     if introduction.outcome is Outcome.NOT_TRIED:
         return [_topic.skipped("store", "a store of holdfast is served there; not tried, as the settings are wrong")]
     what, advice = introduction.text, "holdfast run would say the same"
     if "token" in what:
         what, _, advice = what.partition(": ")
         advice += '; to compare it without showing it: printf %s "$HOLDFAST_TOKEN" | sha256sum'
-    elif "version" in what:
+    elif "version" in what or "speak TLS" in what:
         what, _, advice = what.partition(": ")
+    elif "no TLS" in what:
+        advice = (
+            "see whether one authority (ca_cert) has signed the certificates of all machines, whether they name the "
+            "host that is in the endpoint, and whether they are still valid (openssl x509 -noout -text -in FILE)"
+        )
     elif introduction.outcome is Outcome.FAILED:
         advice = "the agent that serves it may be stopped, or its machine overloaded: see holdfast stacks there"
     return [_topic.problem("store", what, advice)]
 
 
-def _judge_tls(facts: Facts, place: str) -> Finding | None:
-    """One side speaks TLS and the other does not, or not with this one."""
-    kind = facts.listener.kind if facts.listener else None
-    if kind is Kind.TLS and not facts.meeting.tls:
-        return _topic.problem(
-            "store",
-            f"what listens at {place} wants TLS, and this machine would speak plain text",
-            "if it is a store of holdfast, give --rdzv-conf ca_cert=..,ssl_cert=..,ssl_cert_key=.. here as there; "
-            "otherwise choose another port",
-        )
-    if kind is Kind.HOLDFAST and facts.meeting.tls:
-        return _topic.problem(
-            "store",
-            f"the store at {place} speaks plain text, and this machine would speak TLS",
-            "give the same ca_cert, ssl_cert and ssl_cert_key in --rdzv-conf on all machines, or on none",
-        )
-    if kind is Kind.TLS:
-        return _topic.problem(
-            "store",
-            facts.introduction.text or f"what listens at {place} speaks TLS, and does not go on with this machine",
-            "see whether one authority (ca_cert) has signed the certificates of all machines, whether they name the "
-            "host that is in the endpoint, and whether they are still valid (openssl x509 -noout -text -in FILE)",
-        )
-    return None
-
-
 def _judge_stranger(facts: Facts, place: str) -> Finding | None:
     """Something else listens there."""
     listener = facts.listener
-    if listener is None or listener.kind in (Kind.HOLDFAST, Kind.TLS):
+    if listener is None or listener.kind is Kind.HOLDFAST:
         return None
     other_port = "choose another port for this job, the same on all machines"
     what, advice = {
@@ -269,6 +246,7 @@ def _judge_stranger(facts: Facts, place: str) -> Finding | None:
             "etcd listens there",
             "write --rdzv-backend etcd (here: --backend etcd), or " + other_port,
         ),
+        Kind.TLS: ("something listens there that speaks nothing but TLS", other_port),
         Kind.HTTP: (f"a web server listens there: {listener.said}", other_port),
         Kind.OTHER: (f"something else listens there: it says {listener.said!r}", other_port),
         Kind.SILENT: (
@@ -292,7 +270,7 @@ def judge_latency(latency_s: float, meeting: Meeting, topic: Topic = _topic) -> 
 
 
 def _with_tls(meeting: Meeting) -> str:
-    return ", over TLS" if meeting.tls else ""
+    return ", over TLS" if meeting.tls or not meeting.is_local else ""
 
 
 def _milliseconds(seconds: float) -> str:

@@ -156,7 +156,7 @@ def _rank(params: RendezvousParameters, environ: Mapping[str, str]) -> int:
 
 
 def _embedded(params: RendezvousParameters, ttl_s: float, environ: Mapping[str, str]) -> MeetingPlace:
-    from holdfast.coordination.token import find_token  # noqa: PLC0415 - one engine is needed
+    from holdfast.coordination.token import check_strength, find_token  # noqa: PLC0415 - one engine is needed
 
     if not params.endpoint:
         raise InputError(
@@ -170,28 +170,18 @@ def _embedded(params: RendezvousParameters, ttl_s: float, environ: Mapping[str, 
     if store_type != "tcp":
         raise InputError(f"--rdzv-conf store_type={store_type}: only tcp is there; or use --rdzv-backend etcd")
     token = find_token(params.get("token"), params.get("token_file"), environ)
-    if not token and not is_loopback(host):
-        raise InputError(
-            f"--rdzv-endpoint {bracketed(host, port)}: other machines need a token to be let in; set HOLDFAST_TOKEN to "
-            "the same secret on all nodes, or give --rdzv-conf token_file=PATH"
-        )
+    if not is_loopback(host):
+        check_strength(token, f"--rdzv-endpoint {bracketed(host, port)}")
     ca, cert, key = (params.get(name) for name in ("ca_cert", "ssl_cert", "ssl_cert_key"))
-    server_tls = client_tls = None
-    if ca or cert or key:
-        from holdfast.coordination.tls import client_context, server_context  # noqa: PLC0415 - only where asked for
-
-        if not (ca and cert and key):
-            raise InputError(
-                "--rdzv-conf ca_cert, ssl_cert, ssl_cert_key: TLS needs all three on every node, as each proves itself"
-            )
-        server_tls, client_tls = server_context(cert, key, ca), client_context(ca, cert, key)
+    if (ca or cert or key) and not (ca and cert and key):
+        raise InputError(
+            "--rdzv-conf ca_cert, ssl_cert, ssl_cert_key: TLS needs all three on every node, as each proves itself"
+        )
     return EmbeddedPlace(
         host,
         port,
         is_host=params.get_as_bool("is_host", None),
         token=token,
-        server_tls=server_tls,
-        client_tls=client_tls,
         answer_timeout_s=answer_timeout_s(ttl_s),
         nodes_max=params.max_nodes,
         tls_files=(ca, cert, key) if ca and cert and key else None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from holdfast import descriptors
 from holdfast.logger import get_logger
-from holdfast.rendezvous.addresses import bracketed, own_addresses
+from holdfast.rendezvous.addresses import bracketed, is_loopback, own_addresses
 
 if TYPE_CHECKING:
     import ssl
@@ -73,24 +73,29 @@ class EmbeddedPlace(MeetingPlace):
         *,
         is_host: bool | None,
         token: bytes,
-        server_tls: ssl.SSLContext | None,
-        client_tls: ssl.SSLContext | None,
         answer_timeout_s: float,
         nodes_max: int,
         tls_files: tuple[str, str, str] | None = None,
     ) -> None:
-        """Without `is_host`, the agent serves whose address `host` is; of several on one machine, the first."""
+        """Without `is_host`, the agent serves whose address `host` is; of several on one machine, the first.
+
+        `tls_files` are the CA, the certificate and its key, if the user gives them. Without, the host makes a
+        certificate; only where all nodes are on one machine nothing is encrypted.
+
+        Raises:
+            InputError: one of the files cannot be used.
+        """
         self.name = f"the store at {bracketed(host, port)}"
         self.hosts = (host,)
         self._host = host
         self._port = port
         self._wants_to_be_host = is_host
         self._token = token
-        self._server_tls = server_tls
-        self._client_tls = client_tls
+        self._tls_files = tls_files
+        self._is_local = is_loopback(host)
+        self._client_tls = self._make_client_tls()
         self._answer_timeout_s = answer_timeout_s
         self._nodes_max = nodes_max
-        self._tls_files = tls_files
         self._server: EmbeddedServer | None = None
 
     async def open(self) -> CoordinationStore:
@@ -102,13 +107,91 @@ class EmbeddedPlace(MeetingPlace):
             self._host, self._port, token=self._token, tls=self._client_tls, answer_timeout_s=self._answer_timeout_s
         )
 
+    def access(self) -> EmbeddedAccess | EtcdAccess:
+        """How another process reaches the store, as a plain record."""
+
+    async def look_again(self) -> None:  # noqa: B027 - by default nothing
+        """Nobody serves there. Perhaps this node can, now."""
+
+    async def close(self) -> None:  # noqa: B027 - by default nothing
+        """Let go of it, the store that `open` returned excepted."""
+
+
+class EmbeddedPlace(MeetingPlace):
+    """The store that the agent at an endpoint serves. Its loss is the loss of the job."""
+
+    may_return = False
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        is_host: bool | None,
+        token: bytes,
+        answer_timeout_s: float,
+        nodes_max: int,
+        tls_files: tuple[str, str, str] | None = None,
+    ) -> None:
+        """Without `is_host`, the agent serves whose address `host` is; of several on one machine, the first.
+
+        `tls_files` are the CA, the certificate and its key, if the user gives them. Without, the host makes a
+        certificate; only where all nodes are on one machine nothing is encrypted.
+
+        Raises:
+            InputError: one of the files cannot be used.
+        """
+        self.name = f"the store at {bracketed(host, port)}"
+        self.hosts = (host,)
+        self._host = host
+        self._port = port
+        self._wants_to_be_host = is_host
+        self._token = token
+        self._tls_files = tls_files
+        self._is_local = is_loopback(host)
+        self._client_tls = self._make_client_tls()
+        self._answer_timeout_s = answer_timeout_s
+        self._nodes_max = nodes_max
+        self._server: EmbeddedServer | None = None
+
+    async def open(self) -> CoordinationStore:
+        from holdfast.coordination.client import EmbeddedStore  # noqa: PLC0415 - one engine is needed
+
+        if self._wants_to_be_host is not False:
+            await self._serve()
+        return EmbeddedStore(
+            self._host, self._port, token=self._token, tls=self._client_tls, answer_timeout_s=self._answer_timeout_s
+        )
+
+    def _make_client_tls(self) -> ssl.SSLContext | None:
+        if self._tls_files is None and is_loopback(self._host):
+            return None
+        from holdfast.coordination.tls import client_context, own_client_context  # noqa: PLC0415 - as said
+
+        return own_client_context() if self._tls_files is None else client_context(*self._tls_files)
+
+    def _make_server_tls(self) -> ServerTls | None:
+        if self._tls_files is None and is_loopback(self._host):
+            return None
+        from holdfast.coordination.tls import own_server_tls, server_tls  # noqa: PLC0415 - as said
+
+        if self._tls_files is None:
+            return own_server_tls()
+        ca, cert, key = self._tls_files
+        return server_tls(cert, key, ca)
+
     def access(self) -> EmbeddedAccess:
         from holdfast.coordination.last_will import EmbeddedAccess  # noqa: PLC0415 - not before workers start
 
         tls = self._tls_files
         if tls is not None:
             tls = (os.path.abspath(tls[0]), os.path.abspath(tls[1]), os.path.abspath(tls[2]))
-        return EmbeddedAccess(self._host, self._port, self._token, tls)
+        return EmbeddedAccess(self._host, self._port, self._token, tls, self._is_local)
+
+    def _make_client_tls(self) -> ssl.SSLContext | None:
+        from holdfast.coordination.tls import for_client  # noqa: PLC0415 - only where nodes meet
+
+        return for_client(self._tls_files, is_local=self._is_local)
 
     async def look_again(self) -> None:
         # Who held the port may have been a passer-by: any port that the kernel gives out can be in use for a moment.
@@ -117,6 +200,7 @@ class EmbeddedPlace(MeetingPlace):
 
     async def _serve(self) -> None:
         from holdfast.coordination.server import EmbeddedServer  # noqa: PLC0415 - only the host's agent needs it
+        from holdfast.coordination.tls import for_server  # noqa: PLC0415 - likewise
 
         addresses = own_addresses(self._host)
         if not addresses and self._wants_to_be_host:
@@ -124,7 +208,7 @@ class EmbeddedPlace(MeetingPlace):
         for address in addresses:
             # The server leaves a part of what there is to the rest of the process.
             descriptors.allow(2 * CONNECTIONS_A_NODE * self._nodes_max + DESCRIPTORS_BESIDE)
-            server = EmbeddedServer(token=self._token, tls=self._server_tls)
+            server = EmbeddedServer(token=self._token, tls=for_server(self._tls_files, is_local=self._is_local))
             try:
                 await server.start(address, self._port)
             except OSError as error:
