@@ -12,7 +12,7 @@ from benchmarks.workplace import BenchmarkError
 
 _SUPPORT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "support")
 
-TOKEN_AND_OWN_STORE = {"HOLDFAST_TOKEN": "benchmark", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+TOKEN_AND_OWN_STORE = {"HOLDFAST_TOKEN": "the token of the benchmark", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """The environment of agents: holdfast's secret, and a torchrun that a node can join without splitting the job."""
 
 

@@ -277,9 +277,15 @@ def test_a_worker_whose_lease_another_store_has_renewed(story):
 
 
 def test_others_that_are_disturbed_by_a_node_that_flaps(story):
-    story.flap("node3", step_s=1.5)
+    story.flap("node3", flaps=4, starts=1)
     story.finish()
-    assert "ran undisturbed for 0%" in only(story, "others run on beside a node that flaps")
+    assert "while 4 agents of node3 came and went, 4 gen" in only(story, "others run on beside a node that flaps")
+
+
+def test_others_that_are_disturbed_by_the_first_arrivals_alone(story):
+    story.flap("node3", flaps=3, starts=1)
+    story.finish()
+    assert not laws(story)
 
 
 def test_a_flapping_node_that_costs_a_restart(story):

@@ -29,10 +29,8 @@ def test_an_unknown_command_is_one_line(words, problem, capsys):
     assert main(words) == 2
     out, err = capsys.readouterr()
     assert not out
-    assert (
-        err
-        == f"holdfast: error: {problem}; there is: run, report, runs, stacks, doctor, forget (see holdfast --help)\n"
-    )
+    commands = "run, report, runs, stacks, doctor, forget, token"
+    assert err == f"holdfast: error: {problem}; there is: {commands} (see holdfast --help)\n"
 
 
 def test_what_follows_run_is_for_the_job(holdfast, script):

@@ -5,13 +5,18 @@ import pytest
 from holdfast.doctor.context import read_meeting
 from holdfast.errors.tree import InputError
 
-TOKEN = {"HOLDFAST_TOKEN": "secret"}
+TOKEN = {"HOLDFAST_TOKEN": "a secret of the test"}
 
 
 def test_an_endpoint_is_read_as_a_run_reads_it():
     meeting = read_meeting("c10d", "node0", {"keep_alive_interval": "2"}, TOKEN)
     assert meeting.endpoints == (("node0", 29400),)
-    assert (meeting.token, meeting.keep_alive_s, meeting.ttl_s, meeting.complaint) == (b"secret", 2.0, 6.0, "")
+    assert (meeting.token, meeting.keep_alive_s, meeting.ttl_s, meeting.complaint) == (
+        TOKEN["HOLDFAST_TOKEN"].encode(),
+        2.0,
+        6.0,
+        "",
+    )
     meeting = read_meeting("etcd", "http://etcd0, etcd1:4001,[fd00::1]", {"user": "bob", "password": "pw"}, {})
     assert meeting.endpoints == (("etcd0", 2379), ("etcd1", 4001), ("fd00::1", 2379))
     assert (meeting.user, meeting.password, meeting.ttl_s) == ("bob", "pw", 8.0)

@@ -12,7 +12,7 @@ from etcd_cluster import Certificates
 from holdfast.coordination.blocking import LoopThread
 from holdfast.coordination.handshake import VERSION, Greeting
 from holdfast.coordination.server import EmbeddedServer
-from holdfast.coordination.tls import server_context
+from holdfast.coordination.tls import server_tls
 from holdfast.coordination.wire import encode, frame
 from holdfast.doctor.context import Meeting, TlsFiles
 from holdfast.doctor.endpoint import (
@@ -56,7 +56,7 @@ def certificates(tmp_path_factory):
 @pytest.fixture(scope="module")
 def tls_server(certificates):
     """The address of a store that speaks TLS, and wants to see certificates."""
-    context = server_context(certificates.server_cert, certificates.server_key, certificates.ca_cert)
+    context = server_tls(certificates.server_cert, certificates.server_key, certificates.ca_cert)
     loop = LoopThread()
 
     async def start():
@@ -102,9 +102,12 @@ def test_tls_on_both_sides_is_good(tls_server, certificates):
 
 
 def test_tls_on_one_side_is_named(server, tls_server, certificates):
-    assert "wants TLS, and this machine would speak plain text" in told(meeting_at(tls_server))["store"].what
+    found = told(meeting_at(tls_server))["store"]
+    assert "no TLS connection" in found.what, "it wants to see a certificate"
+    assert "openssl x509" in found.advice
     found = told(meeting_at(server.address, tls=own_tls(certificates)))["store"]
-    assert "speaks plain text, and this machine would speak TLS" in found.what
+    assert "does not speak TLS" in found.what
+    assert "the same certificates" in found.advice
 
 
 def test_certificates_of_another_authority_are_named(tls_server, certificates, tmp_path):
@@ -179,7 +182,7 @@ def test_every_way_not_to_be_reached_has_its_own_advice(attempt, state, words):
         (Listener(Kind.HTTP, "HTTP/1.0 200 OK"), "HTTP/1.0 200 OK"),
         (Listener(Kind.OTHER, "SSH-2.0"), "'SSH-2.0'"),
         (Listener(Kind.SILENT), "kill -CONT"),
-        (Listener(Kind.TLS), "wants TLS"),
+        (Listener(Kind.TLS), "nothing but TLS"),
     ],
 )
 def test_whoever_else_listens_is_named(listener, words):

@@ -18,9 +18,10 @@ TOPICS = "names,address,endpoint"
 SERVE = """
 import asyncio, sys
 from holdfast.coordination.server import EmbeddedServer
+from holdfast.coordination.tls import own_server_tls
 
 async def main():
-    server = EmbeddedServer(token=b"secret")
+    server = EmbeddedServer(token=b"a secret of the test", tls=own_server_tls())
     await server.start("10.77.0.1", 29400)
     print("up", flush=True)
     await asyncio.Event().wait()
@@ -58,7 +59,7 @@ def seen(tmp_path_factory):
         neighbour = ["ip", "neigh", "replace", lost.address, "lladdr", "02:00:00:00:00:01", "dev", "eth0"]
         assert second.run(neighbour).wait(DEADLINE_S) == 0
 
-        def doctor(node, endpoint, *prefix, token="secret"):
+        def doctor(node, endpoint, *prefix, token="a secret of the test"):
             command = [*prefix, sys.executable, "-m", "holdfast", "doctor", "--json", "--only", TOPICS]
             environment = {name: value for name, value in os.environ.items() if not name.startswith("PET_")}
             return node.run(
@@ -71,7 +72,7 @@ def seen(tmp_path_factory):
         files = ["sh", "-c", WITH_FILES, "sh"]
         started = {
             "reached": doctor(second, "node1:29400"),
-            "wrong token": doctor(second, "node1:29400", token="wrong"),
+            "wrong token": doctor(second, "node1:29400", token="a wrong one, and long"),
             "refused": doctor(second, "node1:29401"),
             "cut off": doctor(second, "node3:29400"),
             "no route": doctor(second, "10.99.0.1:29400"),

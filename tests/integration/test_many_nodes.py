@@ -414,7 +414,7 @@ def test_a_wrong_token_is_turned_away(job):
     four = job("2:3")
     agents = four.start(*four.nodes[:2])
     world = four.wait_for_world(4)
-    (stranger,) = four.start(four.nodes[2], environment={"HOLDFAST_TOKEN": "another"})
+    (stranger,) = four.start(four.nodes[2], environment={"HOLDFAST_TOKEN": "another one that is long enough"})
     assert four.wait_for_exit(stranger) == [1]
     (line,) = stranger.stderr().splitlines()
     assert "HOLDFAST_TOKEN" in line

@@ -61,8 +61,10 @@ def test_the_rank_that_is_asked_for(config, environ, rank):
 def test_another_machine_needs_a_token():
     with pytest.raises(InputError, match=r"--rdzv-endpoint node7:29400: .* set HOLDFAST_TOKEN"):
         settings("node7")
-    assert settings("node7", environ={"HOLDFAST_TOKEN": "secret"}).place.name == "the store at node7:29400"
-    assert settings("node7", token="secret").place.name == "the store at node7:29400"
+    assert (
+        settings("node7", environ={"HOLDFAST_TOKEN": "a secret of the test"}).place.name == "the store at node7:29400"
+    )
+    assert settings("node7", token="a secret of the test").place.name == "the store at node7:29400"
 
 
 def test_an_unknown_setting_is_named(caplog):

@@ -20,8 +20,6 @@ def embedded(port, is_host=None, host="127.0.0.1", nodes_max=4):
         port,
         is_host=is_host,
         token=b"secret",
-        server_tls=None,
-        client_tls=None,
         answer_timeout_s=10.0,
         nodes_max=nodes_max,
     )

@@ -245,7 +245,7 @@ class Session:
     @contextlib.contextmanager
     def _waiting_agent(self, machine: str):
         flags = f"--nnodes 2 --rdzv-backend c10d --rdzv-endpoint {machine}:29400 --rdzv-id job7"
-        command = f"HOLDFAST_TOKEN='another token' exec holdfast run {flags} train.py"
+        command = f"HOLDFAST_TOKEN='the token of another job' exec holdfast run {flags} train.py"
         process = self._start(command, self._machines[machine])
         try:
             yield

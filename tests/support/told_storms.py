@@ -176,8 +176,8 @@ class Story:
         self.restarts += 1
         self.run("0 do")
 
-    def flap(self, node, flaps=3, step_s=0.5):
-        """A node whose agents come and go; meanwhile the others make steps that take so long."""
+    def flap(self, node, flaps=3, starts=0):
+        """A node whose agents come and go; for each, the others start so many generations."""
         flapped = [self._agents[node]]
         self._end(node, -9)
         self.all_tell(f"lost {node}")
@@ -189,12 +189,20 @@ class Story:
         self.steps(1)
         self.entries[-2]["at_s"] = from_s
         for _ in range(flaps):
+            until_s += 0.5
             self._start(node)
-            self.steps(1)
-            until_s += step_s
-            self.entries[-2]["at_s"] = until_s
             flapped.append(self._agents[node])
             self._end(node, -9)
+            for _ in range(starts):
+                self.all_tell(f"lost {node}")
+                self.stop()
+                self.run("inside")
+                self.entries.pop()
+                for life in self._lives.values():
+                    life["at_s"] = until_s
+            self.steps(1)
+            self.entries[-2]["at_s"] = until_s
+        until_s += 0.5
         self.all_tell(f"letting in {node}")
         self._start(node)
         self.fault("flap_node", node, flapped=flapped, signal=9, from_s=from_s, until_s=until_s)

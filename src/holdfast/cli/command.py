@@ -19,6 +19,7 @@ COMMANDS = {
     "stacks": ("holdfast.cli.stacks", "main", "show where every worker of a run is right now"),
     "doctor": ("holdfast.cli.doctor", "main", "look at this machine for what breaks jobs, and say what to do"),
     "forget": ("holdfast.cli.forget", "main", "delete what a run has left in etcd, so that its id can be used again"),
+    "token": ("holdfast.cli.token", "main", "make a secret token, with which the nodes of a job let each other in"),
 }
 """By name: the module and the function that does it with the words that follow, and what it is good for."""
 

@@ -43,6 +43,9 @@ HISTORY_MAX_REVISIONS = 10_000
 HISTORY_MAX_BYTES = 64 << 20
 """How many bytes of keys and values they may hold."""
 
+ENTRIES_MAX_BYTES = 256 << 20
+"""How many bytes of keys and values there may be. 10,000 nodes with records of 4 KiB need 40 MiB."""
+
 EXPIRIES_SPARE = 1_000
 """How many ends of leases may be noted that are out of date, besides one for each lease."""
 
@@ -65,11 +68,14 @@ class KeySpace:
         history_max_revisions: int = HISTORY_MAX_REVISIONS,
         history_max_bytes: int = HISTORY_MAX_BYTES,
         random_bytes: Callable[[int], bytes] = os.urandom,
+        entries_max_bytes: int = ENTRIES_MAX_BYTES,
     ) -> None:
         self.id = random_bytes(STORE_ID_BYTES)
         self.revision = 1
         self._random_bytes = random_bytes
         self._entries: dict[str, Entry] = {}
+        self._entries_bytes = 0
+        self._entries_max_bytes = entries_max_bytes
         self._keys: list[str] = []
         self._history: deque[Changes] = deque()
         self._history_bytes = 0
@@ -104,6 +110,7 @@ class KeySpace:
         for operation in operations:
             if isinstance(operation, Put) and operation.lease != NO_LEASE and operation.lease not in self._leases:
                 raise LeaseLostError(f"the lease of {operation.key!r} is no more")
+        self._check_room(operations)
         self._apply(operations)
         return Outcome(succeeded, self.revision)
 
@@ -112,6 +119,15 @@ class KeySpace:
         if entry is None:
             return compare.revision == 0
         return compare.revision == (entry.created if isinstance(compare, Created) else entry.modified)
+
+    def _check_room(self, operations: Iterable[Operation]) -> None:
+        """Refuse what would be too much, whatever else the operations may delete."""
+        added = sum(len(put.key) + len(put.value) for put in operations if isinstance(put, Put))
+        if added and self._entries_bytes + added > self._entries_max_bytes:
+            replaced = (self._entries.get(put.key) for put in operations if isinstance(put, Put))
+            freed = sum(map(_bytes_of, filter(None, replaced)))
+            if self._entries_bytes + added - freed > self._entries_max_bytes:
+                raise ValueError(f"the store is full: it may hold {self._entries_max_bytes} bytes")
 
     def _apply(self, operations: Iterable[Operation]) -> None:
         """Carry out operations as the next revision; those that change nothing make none."""
@@ -141,6 +157,7 @@ class KeySpace:
             self._leases[put.lease].keys.add(put.key)
         entry = Entry(put.key, put.value, revision if old is None else old.created, revision, put.lease)
         self._entries[put.key] = entry
+        self._entries_bytes += _bytes_of(entry) - (0 if old is None else _bytes_of(old))
         return entry
 
     def _delete(self, key: str) -> bool:
@@ -148,6 +165,7 @@ class KeySpace:
         if old is None:
             return False
         del self._keys[bisect_left(self._keys, key)]
+        self._entries_bytes -= _bytes_of(old)
         if old.lease != NO_LEASE:
             self._leases[old.lease].keys.discard(key)
         return True
@@ -280,6 +298,10 @@ def _after_all_with(prefix: str) -> str | None:
 
 def _size(made: Changes) -> int:
     return sum(len(change.key) + (len(change.entry.value) if change.entry else 0) for change in made.changes)
+
+
+def _bytes_of(entry: Entry) -> int:
+    return len(entry.key) + len(entry.value)
 
 
 def _from_revision(from_revision: int, deliver: Deliver) -> Deliver:

@@ -62,7 +62,6 @@ class TlsFiles(NamedTuple):
 
         return client_context(*self)
 
-
     def whole(self) -> tuple[str, str, str] | None:
         """All three, if they are given."""
         ca_cert, cert, cert_key = self
