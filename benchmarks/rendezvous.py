@@ -1,7 +1,8 @@
 """How long N agents take to meet: from the start of the first to the last one that has its rank.
 
 torch's agents are handlers of its c10d backend, threads in four processes: of one, two, four and eight, none was
-clearly faster. holdfast's are in two. The store is in a process of its own for both. The limit is as many connections
+clearly faster. holdfast's are in two, and encrypt what they say, as on several machines; what that costs is the
+difference to plain text. The store is in a process of its own for both. The limit is as many connections
 over loopback, each answered when all have said a word.
 
 All of it is on one node of a network of namespaces, which reaches no name server: torch looks up who connects, and
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
 
     from benchmarks.workplace import Workplace
 
-SIZES = (16, 64, 256, 1_000)
+SIZES = (16, 64, 256, 512, 1_000)
 QUICK_SIZES = (16, 1_000)
-TARGETS_S = {1_000: 2.5}
+PLAIN_SIZES = (64, 512, 1_000)
+TARGETS_S = {512: 1.5, 1_000: 2.5}
 
 FEW_ROUNDS_FROM = 256
 """Where a meeting of torch's agents takes too long for more than one round; quick runs are without it there."""
@@ -59,7 +61,7 @@ def measure(workplace: Workplace) -> list[Measurement]:
         for count in QUICK_SIZES if workplace.quick else SIZES:
             is_slow = count >= FEW_ROUNDS_FROM
             contestants: dict[str, Callable[[int], list[float]]] = {
-                HOLDFAST: partial(_sample, meet_holdfast, count, node),
+                HOLDFAST: partial(_sample, partial(meet_holdfast, how="tls"), count, node),
                 TORCH: partial(_sample, meet_torch, count, node),
                 CONNECTIONS: partial(_bare, count),
             }
@@ -79,6 +81,19 @@ def measure(workplace: Workplace) -> list[Measurement]:
                     is_headline=count in (SIZES[0], SIZES[-1]),
                 )
             )
+            if count in PLAIN_SIZES:
+                plain: dict[str, Callable[[int], list[float]]] = {
+                    HOLDFAST: partial(_sample, partial(meet_holdfast, how="plain"), count, node)
+                }
+                measurements.append(
+                    Measurement(
+                        f"{count} agents meet in plain text",
+                        "s",
+                        in_turns(rounds, plain),
+                        topic=RENDEZVOUS,
+                        nodes=count,
+                    )
+                )
     return measurements
 
 
@@ -90,23 +105,23 @@ def _bare(count: int, _: int) -> list[float]:
     return [connections_meet_s(count)]
 
 
-def meet_holdfast(count: int, node: Any) -> float:
-    return _meet("benchmarks.rendezvous_holdfast", count, node, HOLDFAST_PROCESSES)
+def meet_holdfast(count: int, node: Any, how: str) -> float:
+    return _meet("benchmarks.rendezvous_holdfast", count, node, HOLDFAST_PROCESSES, how)
 
 
 def meet_torch(count: int, node: Any) -> float:
     return _meet("benchmarks.rendezvous_torch", count, node, TORCH_PROCESSES)
 
 
-def _meet(program: str, count: int, node: Any, processes: int) -> float:
+def _meet(program: str, count: int, node: Any, processes: int, *how: str) -> float:
     """Seconds from the first start of any of `count` agents to the last one that has its rank, at most NEVER_S."""
     run_id = f"meeting{next(_run_ids)}"
     with ExitStack() as stack:
-        server = stack.enter_context(_Process(node, program, "server"))
+        server = stack.enter_context(_Process(node, program, "server", *how))
         port = server.answer()
         shares = [count // processes + (number < count % processes) for number in range(processes)]
         agents = [
-            stack.enter_context(_Process(node, program, "agents", port, str(share), str(count), run_id))
+            stack.enter_context(_Process(node, program, "agents", *how, port, str(share), str(count), run_id))
             for share in shares
         ]
         for each in agents:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from holdfast import descriptors
 from holdfast.coordination.client import EmbeddedStore
 from holdfast.coordination.server import EmbeddedServer
+from holdfast.coordination.tls import own_client_context, own_server_tls
 from holdfast.rendezvous.decide import Settings
 from holdfast.rendezvous.member import Member
 from holdfast.rendezvous.membership import Membership
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.rendezvous.records import Generation
 
 ADDRESS = "127.0.0.1"
-TOKEN = b"benchmark"
+TOKEN = b"the token of the benchmark"
 CONNECTIONS_MAX = 2_000
 
 
@@ -50,15 +51,15 @@ class Agent:
     def stacks(self, request: StacksRequest) -> None: ...
 
 
-async def serve() -> None:
-    server = EmbeddedServer(token=TOKEN)
+async def serve(*, has_tls: bool) -> None:
+    server = EmbeddedServer(token=TOKEN, tls=own_server_tls() if has_tls else None)
     await server.start(ADDRESS, 0)
     print(server.address[1], flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     await server.close()
 
 
-async def meet(port: int, share: int, count: int, run_id: str) -> None:
+async def meet(port: int, share: int, count: int, run_id: str, *, has_tls: bool) -> None:
     """`share` of `count` agents, from nothing: each connects, proves its token, joins and waits for its rank."""
     print("ready", flush=True)
     sys.stdin.readline()
@@ -72,19 +73,21 @@ async def meet(port: int, share: int, count: int, run_id: str) -> None:
             keep_alive_s=20.0,
             store_may_return=False,
         )
-        member = Member(membership, EmbeddedStore(ADDRESS, port, token=TOKEN), agent)
+        tls = own_client_context() if has_tls else None
+        member = Member(membership, EmbeddedStore(ADDRESS, port, token=TOKEN, tls=tls), agent)
         member.seek(Node("host", ADDRESS, 29500, "default", 8))
     print(max(await asyncio.gather(*(agent.started for agent in agents))), flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
-def main(what: str, *words: str) -> None:
+def main(what: str, how: str, *words: str) -> None:
+    has_tls = how == "tls"
     descriptors.allow(2 * CONNECTIONS_MAX + 256)  # the server leaves a part to the rest of the process
     if what == "server":
-        asyncio.run(serve())
+        asyncio.run(serve(has_tls=has_tls))
     else:
         port, share, count, run_id = words
-        asyncio.run(meet(int(port), int(share), int(count), run_id))
+        asyncio.run(meet(int(port), int(share), int(count), run_id, has_tls=has_tls))
 
 
 if __name__ == "__main__":
