@@ -14,6 +14,7 @@ from holdfast.coordination.client import EmbeddedStore
 from holdfast.coordination.errors import StoreRefusedError, StoreUnavailableError
 from holdfast.coordination.model import Put, Transaction
 from holdfast.coordination.server import EmbeddedServer
+from holdfast.coordination.server_connection import ServerConnection
 from holdfast.coordination.tls import client_context, own_client_context, own_server_tls, server_tls
 from holdfast.coordination.wire import Failed, Get, Reason, encode, frame
 from holdfast.errors.tree import InputError
@@ -386,6 +387,34 @@ def test_connections_without_proof_cost_no_more_than_they_must(monkeypatch):
             await store.transact(PUT)
         for peer in silent + begun:
             await peer.__aexit__()
+
+    run(story, own_server_tls())
+
+
+def test_members_are_served_between_the_handshakes_of_a_crowd(monkeypatch):
+    """All of the crowd begin with TLS at once. A member that asks then is answered before most of them are."""
+    monkeypatch.setattr(server_module, "HANDSHAKES_MAX", 1)
+    crowd = 30
+
+    async def story(server):
+        async with client(server, own_client_context()) as member:
+            await member.transact(PUT)
+            peers = [RawPeer(server.address, tls=own_client_context()) for _ in range(crowd)]
+            for peer in peers:
+                await peer.__aenter__()
+                await peer.greeting()
+            made = []
+            shake_hands = ServerConnection.shake_hands
+            monkeypatch.setattr(ServerConnection, "shake_hands", lambda *args: (made.append(1), shake_hands(*args)))
+            starting = [asyncio.create_task(peer.start_tls()) for peer in peers]
+            while not made:
+                await asyncio.sleep(0)
+            await member.get("key")
+            assert len(made) < crowd
+            await asyncio.gather(*starting)
+            assert len(made) >= crowd
+            for peer in peers:
+                await peer.__aexit__()
 
     run(story, own_server_tls())
 

@@ -35,11 +35,12 @@ if TYPE_CHECKING:
     from holdfast.coordination.wire import Answer, Changed
 
     class Listener(Protocol):
-        """Who is told of a connection: that it has `begun` with TLS, that the client has proved itself, why it was
-        refused, and that it is no more.
+        """Who is told of a connection: that it has `begun` with TLS, that it wants to go on with it, that the client
+        has proved itself, why it was refused, and that it is no more.
         """
 
         def begun(self, connection: ServerConnection, source: str) -> None: ...
+        def take_turn(self, connection: ServerConnection, data: bytes) -> None: ...
         def proven(self, connection: ServerConnection) -> None: ...
         def refused(self, source: str, why: str) -> None: ...
         def ended(self, connection: ServerConnection) -> None: ...
@@ -139,6 +140,23 @@ class ServerConnection(asyncio.Protocol):
                 self._listener.refused(self._source, f"more than {UNPROVEN_MAX_BYTES} bytes without a proof")
                 self.drop()
                 return
+            if self._tls is not None:
+                assert self._transport is not None
+                self._transport.pause_reading()
+                self._listener.take_turn(self, data)
+                return
+        self._take_data(data)
+
+    def shake_hands(self, data: bytes) -> None:
+        """It is this connection's turn: what it sent before it has proved itself."""
+        if self._is_over:
+            return
+        assert self._transport is not None
+        self._take_data(data)
+        if not self._is_over and not self._is_held and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _take_data(self, data: bytes) -> None:
         text = data if self._tls is None else self._open_seal(data, self._tls)
         if text:
             self._frames.feed(text)
