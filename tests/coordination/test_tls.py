@@ -403,12 +403,17 @@ def test_members_are_served_between_the_handshakes_of_a_crowd(monkeypatch):
             for peer in peers:
                 await peer.__aenter__()
                 await peer.greeting()
-            made = []
+            made, has_begun = [], asyncio.Event()
             shake_hands = ServerConnection.shake_hands
-            monkeypatch.setattr(ServerConnection, "shake_hands", lambda *args: (made.append(1), shake_hands(*args)))
+
+            def counted(*arguments):
+                made.append(1)
+                has_begun.set()
+                shake_hands(*arguments)
+
+            monkeypatch.setattr(ServerConnection, "shake_hands", counted)
             starting = [asyncio.create_task(peer.start_tls()) for peer in peers]
-            while not made:
-                await asyncio.sleep(0)
+            await has_begun.wait()
             await member.get("key")
             assert len(made) < crowd
             await asyncio.gather(*starting)
