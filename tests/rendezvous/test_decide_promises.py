@@ -25,7 +25,7 @@ from holdfast.coordination.model import Delete
 from holdfast.errors.kind import FailureKind
 from holdfast.rendezvous.admission import BATCH_S, HOLD_BACK_S, LOSSES_MAX
 from holdfast.rendezvous.decide import NO_RECORD, Join, Leave, Settings, Start, decide
-from holdfast.rendezvous.records import Arrivals, BreakKind, Broken, Fingerprint, Short
+from holdfast.rendezvous.records import Arrivals, BreakKind, Broken, Fingerprint, Node, Short
 from holdfast.rendezvous.restarts import STEADY_S
 
 HERE = {"a.1": 0, "b.1": 0, "c.1": 0}
@@ -260,6 +260,19 @@ def test_a_node_that_told_of_its_failure_before_it_was_lost_is_to_blame():
 
 AGAIN = {"where": "train.py:3 in main", "exception": "ValueError", "ran_s": 1.0}
 PAST = {"place": "ValueError at train.py:3 in main", "restarts": 1, "node": "b.1", "blames": 1}
+
+
+def test_a_failure_of_an_earlier_generation_is_not_told_of_one_that_the_node_never_ran():
+    """It was cut off while the next generation began and broke; then it comes back, and says that it runs nothing."""
+    broken = Broken(2, BreakKind.FAILED, "b failed", failed("b.1", 1))
+    view = view_of(leader="b.1", made=generation(2), broken=broken, is_whole=False)
+
+    def told(stopped):
+        decision = decide(view, member(stopped=stopped, failure=failed("a.1", 0)), NOW, SETTINGS, KEYS)
+        return msgspec.json.decode(written(decision.actions[0], KEYS.node("a.1")).value, type=Node)
+
+    assert (told(1).stopped, told(1).failure) == (2, None)
+    assert told(2).failure is not None, "of one that it ran, it is"
 
 
 def test_a_node_that_alone_fails_twice_at_the_same_line_is_left_out():

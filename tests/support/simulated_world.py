@@ -97,6 +97,8 @@ class World:
 
     def cut(self, host, *, up=True, down=True):
         way = self.way(host)
+        if (way.is_up_blocked and not up) or (way.is_down_blocked and not down):
+            way.free()  # or what is sent now would overtake what is held
         way.is_up_blocked, way.is_down_blocked = up, down
         self.tell(host, f"is cut off{'' if up and down else ' one way: ' + ('to' if up else 'from') + ' the store'}")
 

@@ -421,7 +421,8 @@ def _seek_a_place(view: View, me: Me, now: float, settings: Settings, keys: Keys
         if is_on:
             actions = _give_up(view, me, keys) if has_started else ()
             return Decision(me, actions, deadline, status)
-        me = replace(me, stopped=_number(generation))
+        if not has_started:  # what failed here was of an earlier one
+            me = replace(me, stopped=_number(generation), failure=None)
     return _offer(view, me, now, deadline, status, settings, keys)
 
 
