@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from chaos.faults import FILLER, Faults
-from chaos.kinds import ADD_NODE, FILL_ETCD, KILL_ETCD, KILL_WORKER, KINDS, After, Break
+from chaos.kinds import ADD_NODE, DELETE_RECORD, FILL_ETCD, KILL_ETCD, KILL_WORKER, KINDS, After, Break
 from chaos.storm import NODES, Fault
 from chaos.world import GONE_MAX_S, ChaosError, wait_until_ended
 
@@ -93,8 +93,7 @@ class Course:
         is decided by those `agents` that were there before.
         """
         world = self._world
-        breaks = any(KINDS[fault.kind].breaks is not Break.NOTHING for fault in step.faults)
-        breaks = breaks or any(fault.kind == FILL_ETCD and fault.amount for fault in step.faults)
+        breaks = any(map(_breaks, step.faults))
         may_end = any(KINDS[fault.kind].ends for fault in step.faults)
         if not world.settle(self._nodes, new=breaks, stage=f"{number} do", deciding=agents if may_end else None):
             return False
@@ -195,3 +194,12 @@ def gather(world: World) -> None:
             ignore=lambda _, names: [name for name in names if name.startswith(FILLER) or name == "requests"],  # a pipe
             ignore_dangling_symlinks=True,
         )
+
+
+def _breaks(fault: Fault) -> bool:
+    """Whether the generation ends by it. That of a full etcd does if a worker is killed then; that of a deleted record,
+    if it was the generation's own.
+    """
+    if fault.kind in (FILL_ETCD, DELETE_RECORD):
+        return bool(fault.amount) is (fault.kind == FILL_ETCD)
+    return KINDS[fault.kind].breaks is not Break.NOTHING

@@ -16,8 +16,8 @@ import json
 import sys
 from typing import Any
 
-PREFIX = "/holdfast/"
-"""Under which holdfast keeps its keys, by default."""
+from holdfast.rendezvous.elastic_settings import ETCD_PREFIX
+from holdfast.rendezvous.records import Keys
 
 FOREIGN = "/foreign/"
 VALUE_BYTES = 1 << 20
@@ -78,14 +78,16 @@ def free(endpoints: list[str]) -> dict[str, Any]:
 
 def delete(endpoints: list[str], run_id: str, what: str, host: str) -> dict[str, Any]:
     """Delete the generation's record, or that of the node that runs on a host."""
-    group = f"{PREFIX}runs/{run_id}/group/"
+    keys = Keys(run_id)
     if what == "generation":
-        key = word(f"{group}shared/generation")
+        key = word(f"{ETCD_PREFIX}{keys.generation}")
     else:
-        nodes = post(endpoints[0], "kv/range", **prefix(f"{group}nodes/")).get("kvs", [])
+        nodes = post(endpoints[0], "kv/range", **prefix(f"{ETCD_PREFIX}{keys.nodes}")).get("kvs", [])
         key = next((each["key"] for each in nodes if json.loads(base64.b64decode(each["value"]))["host"] == host), "")
     deleted = post(endpoints[0], "kv/deleterange", key=key) if key else {}
-    return {"record": what, "deleted": int(deleted.get("deleted", 0))}
+    if not deleted.get("deleted"):
+        raise SystemExit(f"there is no record of the {what} of {run_id} {host}")
+    return {"record": what, "deleted": int(deleted["deleted"])}
 
 
 def main() -> None:

@@ -160,7 +160,7 @@ def workers_do_not_outlive_their_store(transcript: Transcript) -> Iterator[str]:
 def _must_stop_workers(fault: Entry) -> bool:
     kind = fault["kind"]
     if kind == DELETE_RECORD:
-        return bool(fault["deleted"])
+        return bool(fault["record"] == "generation" and fault["deleted"])
     return kind in (LOSE_HOST, RETURN_HOST) or (kind == FILL_ETCD and "killed_s" in fault)
 
 

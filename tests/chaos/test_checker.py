@@ -217,7 +217,6 @@ def test_an_agent_that_stays_for_long_in_a_job_that_is_over(story):
     ("kind", "facts"),
     [
         ("delete_record", {"record": "generation", "deleted": 1}),
-        ("delete_record", {"record": "node", "deleted": 1, "node": "node2"}),
         ("fill_etcd", {"amount": 1, "killed_s": 20.0}),
     ],
 )
@@ -246,8 +245,8 @@ def test_a_job_that_waits_for_a_full_store_to_be_freed(story):
     assert "rank 1 on node2 was killed, and the job waited 14 s for etcd" in told
 
 
-def test_a_record_that_was_not_there_to_be_deleted_stops_nobody(story):
-    story.nothing("delete_record", "node2", record="node", deleted=0)
+def test_a_node_s_own_record_that_was_deleted_stops_nobody(story):
+    story.nothing("delete_record", "node2", record="node", deleted=1)
     story.finish()
     story.find("end", 1)["at_s"] += 60
     assert problems(story.entries) == []

@@ -8,6 +8,7 @@ import pytest
 from etcd_cluster import EtcdCluster
 
 from chaos import foreign
+from holdfast.rendezvous.records import Keys
 
 QUOTA_BYTES = 4 << 20
 
@@ -35,12 +36,18 @@ def test_a_full_etcd_takes_no_writes_until_it_is_freed(endpoints):
 
 @pytest.mark.etcd
 def test_records_of_a_run_are_deleted(endpoints):
-    group = "/holdfast/runs/chaos-1/group/"
-    put(endpoints, f"{group}shared/generation", "{}")
+    keys = Keys("chaos-1")
+    put(endpoints, f"/holdfast/{keys.generation}", "{}")
     for name in ("node1", "node2"):
-        put(endpoints, f"{group}nodes/{name * 2}", json.dumps({"host": name}))
+        put(endpoints, f"/holdfast/{keys.node(name * 2)}", json.dumps({"host": name}))
     assert foreign.delete(endpoints, "chaos-1", "generation", "") == {"record": "generation", "deleted": 1}
     assert foreign.delete(endpoints, "chaos-1", "node", "node2") == {"record": "node", "deleted": 1}
-    assert foreign.delete(endpoints, "chaos-1", "node", "node2") == {"record": "node", "deleted": 0}
-    left = foreign.post(endpoints[0], "kv/range", **foreign.prefix(group))["kvs"]
-    assert [each["key"] for each in left] == [foreign.word(f"{group}nodes/node1node1")]
+    left = foreign.post(endpoints[0], "kv/range", **foreign.prefix("/holdfast/"))["kvs"]
+    assert [each["key"] for each in left] == [foreign.word(f"/holdfast/{keys.node('node1node1')}")]
+
+
+@pytest.mark.etcd
+def test_a_storm_is_told_if_there_was_nothing_to_delete(endpoints):
+    for what in ("generation", "node"):
+        with pytest.raises(SystemExit, match="there is no record"):
+            foreign.delete(endpoints, "chaos-1", what, "node2")
