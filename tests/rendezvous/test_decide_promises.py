@@ -256,6 +256,21 @@ def test_a_node_that_told_of_its_failure_before_it_was_lost_is_to_blame():
     assert (made.restarts, made.after.cause) == (1, aborted)
 
 
+def test_a_node_that_goes_after_it_has_stopped_because_of_a_failure_was_not_the_cause_of_it():
+    for kind in (FailureKind.CRASH, FailureKind.EXIT, FailureKind.HANG, FailureKind.TIMEOUT):
+        left = failed("a.1", 0, kind)
+        decision = judge(left, {"a.1": left}, parting=["c.1"], max_restarts=0)
+        assert ended_by(decision).failure == left
+        made = made_by(judge(left, {"a.1": left}, parting=["c.1"]))
+        assert (made.restarts, made.after.cause, made.lost) == (1, left, ())
+
+
+def test_what_a_node_told_before_it_went_still_counts():
+    lost_peer, cause = failed("a.1", 0, FailureKind.COMMUNICATION), failed("c.1", 17, FailureKind.EXCEPTION)
+    made = made_by(judge(lost_peer, {"a.1": lost_peer, "c.1": cause}, parting=["c.1"]))
+    assert (made.restarts, made.after.cause, made.after.victims) == (1, cause, 1)
+
+
 # A node that fails where the others are fine
 
 AGAIN = {"where": "train.py:3 in main", "exception": "ValueError", "ran_s": 1.0}

@@ -52,7 +52,7 @@ def transactions():
 
 def contents(view):
     """All that a view knows, without the order and the time in which it learned it."""
-    is_of_time = ("revision", "_keys", "since", "seated", "_unstamped", "_unseated")
+    is_of_time = ("revision", "_keys", "since", "seated", "_unstamped", "_unseated", "parted")
     return {name: value for name, value in vars(view).items() if name not in is_of_time}
 
 
@@ -87,3 +87,40 @@ def test_a_view_of_what_is_shared_knows_no_nodes():
     view = View.read(KEYS, keyspace.get_prefix(KEYS.shared), is_whole=False)
     assert (view.leader, view.nodes) == ("a.1", {})
     assert view.leader_revision == keyspace.revision
+
+
+def parting_view():
+    """A whole view of a generation of two nodes, of which one is about to go."""
+    store = KeySpace()
+    made = Put(KEYS.generation, encode(generation(1, ["a.1", "b.1"])))
+    there = [Put(KEYS.node(node), encode(replace(offer(node, 1), stopped=0))) for node in ("a.1", "b.1")]
+    store.transact(Transaction((), (made, *there)))
+    return store, View.read(KEYS, store.get_prefix(KEYS.group), is_whole=True)
+
+
+def test_a_member_that_stopped_and_is_gone_then_has_parted():
+    store, view = parting_view()
+    store.watch(KEYS.group, store.revision + 1, view.apply)
+    stopped = replace(offer("b.1", 1), stopped=1)
+    store.transact(Transaction((), (Put(KEYS.node("b.1"), encode(stopped)),)))
+    said = store.revision
+    store.transact(Transaction((), (Delete(KEYS.node("b.1")),)))
+    store.transact(Transaction((), (Delete(KEYS.node("a.1")),)))
+    assert view.parted == {"b.1": (stopped, said)}, "the other one had not stopped"
+    again = View.read(KEYS, store.get_prefix(KEYS.group), is_whole=True, before=view)
+    assert again.parted == view.parted, "a watch may break, and all is read anew"
+    store.transact(Transaction((), (Put(KEYS.generation, encode(generation(2, ["a.1", "b.1"]))),)))
+    assert view.parted == {}
+    assert View.read(KEYS, store.get_prefix(KEYS.group), is_whole=True, before=again).parted == {}
+
+
+def test_a_member_that_parts_while_nobody_watches_has_parted_nevertheless():
+    store, view = parting_view()
+    stopped = replace(offer("b.1", 1), stopped=1)
+    store.transact(Transaction((), (Put(KEYS.node("b.1"), encode(stopped)),)))
+    seen = View.read(KEYS, store.get_prefix(KEYS.group), is_whole=True, before=view)
+    store.transact(Transaction((), (Delete(KEYS.node("b.1")),)))
+    after = View.read(KEYS, store.get_prefix(KEYS.group), is_whole=True, before=seen)
+    assert list(after.parted) == ["b.1"]
+    store.transact(Transaction((), (Put(KEYS.node("b.1"), encode(stopped)),)))
+    assert View.read(KEYS, store.get_prefix(KEYS.group), is_whole=True, before=after).parted == {}

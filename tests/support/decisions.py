@@ -6,7 +6,7 @@ import msgspec
 from msgspec.structs import replace
 from simulated_agent import offer
 
-from holdfast.coordination.model import Entry, Put, Snapshot
+from holdfast.coordination.model import Change, Changes, Entry, Put, Snapshot
 from holdfast.errors.kind import FailureKind
 from holdfast.rendezvous.decide import Me, Propose, Settings, decide
 from holdfast.rendezvous.records import (
@@ -106,8 +106,10 @@ def failed(node, rank, kind=FailureKind.EXCEPTION, at=1.0, **others):
     return replace(FAILURE, node=node, host=node[0], rank=rank, kind=kind, timestamp=at, **others)
 
 
-def judge(first, failures=None, nodes=NODES, settings=SETTINGS, me=None, now=NOW, stopping=(), **past):
-    """What the leader does once all but the `stopping` have stopped, after a generation that `first` broke."""
+def judge(first, failures=None, nodes=NODES, settings=SETTINGS, me=None, now=NOW, stopping=(), parting=(), **past):
+    """What the leader does once all but the `stopping` have stopped, after a generation that `first` broke. Those that
+    are `parting` have stopped, too, and are gone since.
+    """
     view = view_of(
         leader="a.1",
         made=generation(max_restarts=past.pop("max_restarts", 3), restarts=past.pop("restarts", 0), **past),
@@ -115,6 +117,9 @@ def judge(first, failures=None, nodes=NODES, settings=SETTINGS, me=None, now=NOW
         nodes={node: int(node not in stopping) for node in nodes},
         failures=failures,
     )
+    gone = tuple(Change(key) for node in parting for key in (KEYS.node(node), KEYS.alive_of(node)))
+    if gone:
+        view.apply(Changes(21, gone))
     published = replace(offer("a", 29500), stopped=1)
     return lead(view, settings=settings, now=now, stopped=1, published=published, offer=published, **(me or {}))
 

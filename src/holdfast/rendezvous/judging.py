@@ -2,11 +2,13 @@
 
 The leader judges once every node of the generation has stopped and said what became of its workers. The first failure,
 in the store's order, that is not the victim of another is the cause. Where a node was lost, the loss is the cause of
-failures that a lost peer can bring about: then no restart is charged.
+failures that a lost peer can bring about: then no restart is charged. A node that stopped its workers because of the
+failure and was gone only after that was not the cause of it, and what it told still counts.
 """
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -59,8 +61,8 @@ def is_loss(view: View) -> bool:
     if broken is None or broken.failure is None or view.generation is None:
         return broken is not None and broken.kind is BreakKind.LOST
     failures = _failures(view, broken.failure, view.generation.number)
-    # A node that told of its own failure before it was lost is no bystander.
-    lost = view.lost.keys() - {failure.node for failure in failures}
+    # A node that told of its own failure before it was lost is no bystander. One that parted later was no cause.
+    lost = view.lost.keys() - view.parted.keys() - {failure.node for failure in failures}
     return bool(lost) and all(each.kind in FOLLOWS_FROM_A_LOSS and not each.hopeless for each in failures)
 
 
@@ -87,11 +89,9 @@ def _failures(view: View, first: Failure, generation: int) -> list[Failure]:
     """All failures of the generation in the order in which the store heard of them; clocks are never compared. What a
     node said last is what it knows best.
     """
-    told = {
-        name: node.failure
-        for name, node in sorted(view.nodes.items(), key=lambda item: view.said[item[0]])
-        if node.failure is not None and node.stopped == generation and name in view.said
-    }
+    there = [(view.said[name], name, node) for name, node in view.nodes.items() if node.failure is not None]
+    there += [(said, name, node) for name, (node, said) in view.parted.items() if node.failure is not None]
+    told = {name: node.failure for _, name, node in sorted(there, key=itemgetter(0)) if node.stopped == generation}
     again = next((name for name, failure in told.items() if failure.rank == first.rank), "")
     if not again and first.kind is FailureKind.COMMUNICATION:
         again = first.node  # it found the cause since, and counts the first among the others

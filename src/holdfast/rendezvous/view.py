@@ -16,7 +16,8 @@ class View:
     `ages` and `said` are the revisions at which nodes came, and said last what they have to say. `since` is when this
     view first showed each node, on the clock of the caller of `stamp`; nodes that are gone stay in it until the next
     generation. `seated` is when each member of the generation became one, None if that was before this view.
-    `programs` counts the nodes by the program that they run.
+    `programs` counts the nodes by the program that they run. `parted` are the members that said that they have stopped
+    and were gone after that, with what they said last and the revision of it: see `judging`.
     `generation_revision` and `leader_revision` guard transactions: what they rest on must not have changed.
 
     A leader looks at its group after every change in it, so what it asks for is kept up to date instead of counted: of
@@ -43,6 +44,7 @@ class View:
         self.since: dict[str, float] = {}
         self.seated: dict[str, float | None] = {}
         self.programs: dict[str, int] = {}
+        self.parted: dict[str, tuple[Node, int]] = {}
         self.done: set[str] = set()
         self.alive: set[str] = set()
         self.unfinished: dict[str, str] = {}
@@ -68,6 +70,11 @@ class View:
             view._learn(entry.key, entry)
         view.seated.update(dict.fromkeys(view._unseated))  # they became members when nobody looked
         view._unseated.clear()
+        if before is not None and before.is_whole and before.generation_revision == view.generation_revision:
+            view.parted.update((node, said) for node, said in before.parted.items() if node not in view.nodes)
+            for node, there in before.nodes.items():
+                if node not in view.nodes:
+                    view._part(node, there, before.said[node])
         return view
 
     def apply(self, changes: Changes) -> None:
@@ -133,17 +140,25 @@ class View:
             self._count_program(before, -1)
         if entry is None:
             self.ages.pop(node, None)
-            self.said.pop(node, None)
+            said = self.said.pop(node, 0)
             self.busy.pop(node, None)
+            if before is not None:
+                self._part(node, before, said)
         else:
             if before is None:
                 self._unstamped.append(node)
+            self.parted.pop(node, None)
             self.nodes[node] = there = decode(entry, Node)
             self._count_program(there, 1)
             _keep(self.busy, node, there.host if there.running > there.stopped else None)
             self.ages[node] = entry.created
             self.said[node] = entry.modified
         self._sort(node)
+
+    def _part(self, node: str, last: Node, said: int) -> None:
+        """A node is gone. If it had stopped this generation in order, it was there when the generation ended."""
+        if self.generation is not None and node in self._members and last.stopped >= self.generation.number:
+            self.parted[node] = (last, said)
 
     def _count_program(self, node: Node, more: int) -> None:
         program = node.fingerprint.program
@@ -161,6 +176,7 @@ class View:
         self._unseated = [node for node in self._members if node not in self.seated]
         for kind in (self.unfinished, self.lost, self.stopping, self.newcomers):
             kind.clear()
+        self.parted.clear()
         for node in (*self._members, *self.nodes):
             self._sort(node)
 
