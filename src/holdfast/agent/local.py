@@ -417,20 +417,29 @@ class LocalElasticAgent(SimpleElasticAgent):
     def _stop_workers(self, worker_group: WorkerGroup) -> None:
         del worker_group
         self._end_attempt(signal.SIGTERM, self._shutdown_timeout)
-        if self._pcontext is not None and self._pcontext.stuck:
-            from holdfast.errors.tree import InfrastructureError  # noqa: PLC0415 - only on the way out
-
-            pids = ", ".join(map(str, self._pcontext.stuck))
-            raise InfrastructureError(
-                f"SIGKILL has not ended PID {pids}, which is stuck in the kernel or belongs to another user; the job "
-                "ends, because no other worker may run beside it"
-            )
+        self._raise_if_stuck()
         if self._worker_group.spec.rdzv_handler.counts_restarts:
             self._survivors.keep()  # the next start may be far away; a node that is alone starts again at once
 
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: float = SHUTDOWN_TIMEOUT_S) -> None:
-        self._end_attempt(death_sig, timeout)
+        try:
+            self._end_attempt(death_sig, timeout)
+        finally:
+            # A node that is asked to leave gives back its lease, and the others go on.
+            if self._is_interrupted and self._worker_group.spec.rdzv_handler.counts_restarts:
+                self._raise_if_stuck()
         self._survivors.keep()
+
+    def _raise_if_stuck(self) -> None:
+        if self._pcontext is None or not self._pcontext.stuck:
+            return
+        from holdfast.errors.tree import InfrastructureError  # noqa: PLC0415 - only on the way out
+
+        pids = ", ".join(map(str, self._pcontext.stuck))
+        raise InfrastructureError(
+            f"SIGKILL has not ended PID {pids}, which is stuck in the kernel or belongs to another user; the job "
+            "ends, because no other worker may run beside it"
+        )
 
     def _end_attempt(self, death_sig: signal.Signals, timeout: float) -> None:
         try:
@@ -447,8 +456,10 @@ class LocalElasticAgent(SimpleElasticAgent):
             context.close(death_sig, timeout)
         except SignalException:
             if self._is_interrupted:
-                # Asked to stop for a second time: whoever asks has no more patience.
-                context.close(timeout=0)
+                # Asked to stop for a second time: whoever asks has no more patience. A third signal cannot make it any
+                # faster, and must not have this node leave before the workers are gone.
+                with Uninterrupted():
+                    context.close(timeout=0)
             raise
 
     # Watchdog and health
