@@ -615,3 +615,50 @@ def test_a_node_that_cannot_ask_answers_whoever_does_and_lets_it_tell_first(time
     (stacks,) = decode(handler.store.get(f"holdfast/stacks/{name}/1")).values()
     assert "in load" in stacks.text
     assert handler.told[0][0] == 3
+
+
+class Prying(Together):
+    """Another node asks for stacks under a name of its choice. The round is over when it has been answered."""
+
+    def __init__(self, *rounds):
+        super().__init__(*rounds)
+        self.store = LocalStore()
+        self.wishes = []
+        kept = self.store.set
+
+        def answered(key, value):
+            kept(key, value)
+            self.end_round("answered")
+
+        self.store.set = answered
+
+    def next_rendezvous(self):
+        info = super().next_rendezvous()
+        return RendezvousInfo(
+            *(self.store, info.rank, info.world_size, info.bootstrap_store_info),
+            *(info.restart_count, info.generation, info.nodes),
+        )
+
+    def stacks_wanted(self):
+        return self.wishes.pop() if self.wishes else None
+
+
+@pytest.mark.parametrize("name", ["{outside}/settings", "../../../../settings", "a\0b", "", ".", "x" * 300, "\ud800"])
+def test_a_peer_that_asks_for_stacks_cannot_choose_a_file_of_the_users(tmp_path, name, caplog):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    precious = [outside / "settings.json", tmp_path / "settings.json", outside / "settings.txt"]
+    for path in precious:
+        path.write_text("precious")
+    handler = Prying(0, elsewhere())
+    handler.wishes = [StacksRequest(1, name.format(outside=outside), "n0", "somebody asked for it")]
+    spec = WorkerSpec("b", 2, handler, entrypoint=sys.executable, args=("-c", "import time; time.sleep(600)"))
+    agent = LocalElasticAgent(spec, DefaultLogsSpecs(log_dir=str(tmp_path / "logs")), shutdown_timeout=60)
+    try:
+        assert agent.run().state is WorkerState.FAILED
+    finally:
+        handler.close()
+    assert [path.read_text() for path in precious] == ["precious"] * len(precious)
+    written = [path for path in tmp_path.rglob("*") if path.suffix in (".json", ".txt") and path not in precious]
+    assert [path for path in written if not path.name.startswith("survivors-")] == []
+    assert "the stacks cannot be kept" in caplog.text

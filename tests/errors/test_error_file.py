@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast import files
 from holdfast.errors import error_file as module
 from holdfast.errors.error_file import FILE_MAX_BYTES, read_error_file, write_error_file
 
@@ -104,7 +105,7 @@ class TestReading:
         assert read_error_file(os.devnull, NOW) is None
 
     def test_an_impossible_name_is_described(self):
-        assert "has an impossible name" in read_error_file("a\0b", NOW).message
+        assert "cannot be read (Impossible name)" in read_error_file("a\0b", NOW).message
 
     def test_a_file_that_cannot_be_opened_is_described(self, tmp_path):
         loop = tmp_path / "loop"
@@ -247,10 +248,10 @@ class TestWriting:
         path = tmp_path / "f"
         path.write_text("old")
 
-        def fail(*_):
+        def fail(*_, **__):
             raise OSError(5, "I/O error")
 
-        monkeypatch.setattr(module.os, "replace", fail)
+        monkeypatch.setattr(files.os, "rename", fail)
         with pytest.raises(OSError, match="I/O error"):
             write_error_file(str(path), "new")
         assert os.listdir(tmp_path) == ["f"]

@@ -12,6 +12,8 @@ import re
 import stat
 from contextlib import suppress
 
+from holdfast.files import NAME_PATTERN
+
 NAME = "requests"
 """The pipe's name in the run's directory."""
 
@@ -26,7 +28,7 @@ READ_MAX_BYTES = 4_096
 REQUESTS_MAX = 8
 """How many requests are answered at a time. Whoever asks in a loop is not to stop the agent from its work."""
 
-_LINE = re.compile(rb"(stacks) ([A-Za-z0-9_-]{1,64})")
+_LINE = re.compile(rb"(stacks) (%s)" % NAME_PATTERN.encode())
 
 
 class Request:

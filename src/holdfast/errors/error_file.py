@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
-from contextlib import suppress
 
 from holdfast.errors.text import clipped, encodable, visible
+from holdfast.files import NotRegularError, open_regular, write_whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +34,9 @@ THREAD_KEY = "thread"
 """In the extra information of a file: the name of the thread that failed, where it was not the main one. The process
 may have gone on after that.
 """
+
+FILE_MODE = 0o666
+"""Before the umask: torch's own. A worker that runs as another user than its agent leaves a file that both can read."""
 
 FILE_MAX_BYTES = 16 * 1024 * 1024
 """The largest file that is read."""
@@ -143,17 +145,8 @@ def write_error_file(path: str, content: str) -> None:
 
 
 def _replace(path: str, payload: bytes) -> None:
-    directory = os.path.dirname(path)
-    os.makedirs(directory, exist_ok=True)
-    temporary = os.path.join(directory, f".error-{os.getpid()}-{os.urandom(4).hex()}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        _write(descriptor, payload)
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    write_whole(path, payload, mode=FILE_MODE)
 
 
 def _overwrite(path: str, payload: bytes) -> None:
@@ -169,20 +162,13 @@ def _write(descriptor: int, payload: bytes) -> None:
 def _read(path: str) -> tuple[bytes, float]:
     """The bytes of the file, and when it was last modified."""
     try:
-        # A FIFO in the file's place must not hold the watching process.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except ValueError as problem:
-        raise _UnreadableError(f"has an impossible name ({problem})") from None
-    try:
-        status = os.fstat(descriptor)
-        if stat.S_ISDIR(status.st_mode):
-            raise _UnreadableError("is a directory")
-        if not stat.S_ISREG(status.st_mode):
-            raise FileNotFoundError  # a device or a FIFO keeps nothing
-        with open(descriptor, "rb", closefd=False) as file:
-            return file.read(FILE_MAX_BYTES + 1), status.st_mtime
-    finally:
-        os.close(descriptor)
+        descriptor = open_regular(path, follow=True)  # the name is this user's, and may be a link to a mounted file
+    except NotRegularError:
+        if os.path.isdir(path):
+            raise _UnreadableError("is a directory") from None
+        raise FileNotFoundError(path) from None  # a device or a FIFO keeps nothing
+    with open(descriptor, "rb") as file:
+        return file.read(FILE_MAX_BYTES + 1), os.fstat(descriptor).st_mtime
 
 
 def _decode(content: bytes) -> dict[str, Any]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from contextlib import suppress
+from typing import Annotated
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from holdfast.errors.text import all_encodable
+from holdfast.errors.error_file import TIME_END_S
+from holdfast.errors.text import all_encodable, visible
+from holdfast.files import is_name, read_regular, write_whole
 from holdfast.stacks.grouping import Group, group
 from holdfast.stacks.judgement import judge
 from holdfast.stacks.parse import parse
@@ -23,6 +26,12 @@ DIRECTORY = "stacks"
 
 TEXTS_MAX_CHARS = 16 << 20
 """How much of all ranks' stacks is kept. Those of outliers come first."""
+
+FILE_MAX_BYTES = 8 * TEXTS_MAX_CHARS
+"""How much of a file with a dump is read: a character has up to six bytes there."""
+
+NAME_SHOWN_CHARS = 100
+"""How much is shown of a name that is none."""
 
 LEFT_OUT = "# state: left out, as there are too many\n"
 
@@ -43,7 +52,7 @@ class Dump(Struct, frozen=True):
 
     run_id: str
     reason: str
-    timestamp: float
+    timestamp: Annotated[float, Meta(ge=0, lt=TIME_END_S)]
     outliers: tuple[int, ...]
     groups: tuple[Group, ...]
     ranks: dict[int, RankStacks]
@@ -88,15 +97,24 @@ def keep(dump: Dump, run_dir: str, name: str) -> str:
     Each file appears as a whole, the one for people last. Returns its path, which is relative to the directory.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: it cannot be written, or `name` is not fit for a file.
     """
     from holdfast.stacks.render import render  # noqa: PLC0415 - it needs this module
 
+    if not is_name(name):  # another node may have chosen it
+        raise OSError(errno.EINVAL, "that is no name for a file", visible(name[:NAME_SHOWN_CHARS]))
     os.makedirs(os.path.join(run_dir, DIRECTORY), 0o700, exist_ok=True)
-    whole = all_encodable(msgspec.to_builtins(dump, str_keys=True))
-    _write(result_path(run_dir, name, "json"), msgspec.json.encode(whole) + b"\n")
-    _write(result_path(run_dir, name, "txt"), render(dump).encode("utf-8", "backslashreplace"))
+    # Durable: after a hang, somebody may well restart the machine.
+    write_whole(result_path(run_dir, name, "json"), f"{dump_json(dump)}\n".encode(), durable=True)
+    write_whole(result_path(run_dir, name, "txt"), render(dump).encode("utf-8", "backslashreplace"), durable=True)
     return os.path.join(DIRECTORY, f"{name}.txt")
+
+
+def dump_json(dump: Dump) -> str:
+    """A dump for programs. Only ASCII, so that nothing in it plays tricks with a terminal."""
+    import json  # noqa: PLC0415 - only where somebody asks
+
+    return json.dumps(all_encodable(msgspec.to_builtins(dump, str_keys=True)))
 
 
 def result_path(run_dir: str, name: str, suffix: str) -> str:
@@ -110,17 +128,7 @@ def read(path: str) -> Dump:
         OSError: it cannot be read.
         ValueError: it holds something else.
     """
-    with open(path, "rb") as file:
-        return msgspec.json.decode(file.read(), type=Dump)
-
-
-def _write(path: str, data: bytes) -> None:
-    new = f"{path}.new"
-    try:
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
-            file.write(data)
-        os.rename(new, path)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(new)
-        raise
+    dump = msgspec.json.decode(read_regular(path, FILE_MAX_BYTES), type=Dump)
+    if not all(group.ranks and dump.ranks.keys() >= set(group.ranks) for group in dump.groups):
+        raise ValueError("it has groups of ranks that it knows nothing of")
+    return dump
