@@ -65,6 +65,24 @@ class TestFile:
         read = RdzvEvent.deserialize(path.read_text())
         assert (read, read.timestamp) == (joined, joined.timestamp)
 
+    @pytest.mark.parametrize("planted", ["pipe", "link", "directory"])
+    def test_is_never_something_else_that_a_worker_put_there(self, planted, log, path, tmp_path, capsys):
+        """A pipe that nobody reads would hold the agent up, and a link would lead it to another file."""
+        (tmp_path / "precious").write_text("precious")
+        match planted:
+            case "pipe":
+                os.mkfifo(path)
+            case "link":
+                path.symlink_to(tmp_path / "precious")
+            case "directory":
+                path.mkdir()
+        writer = threading.Thread(target=log.write, args=[event()], daemon=True)
+        writer.start()
+        writer.join(DEADLINE_S)
+        assert not writer.is_alive()
+        assert (tmp_path / "precious").read_text() == "precious"
+        assert "events are missing there" in capsys.readouterr().err
+
     def test_is_appended_to(self, path):
         for number in range(2):
             log = EventLog(str(path))
@@ -292,9 +310,9 @@ class TestTrouble:
     @pytest.mark.parametrize(
         ("path", "reason"),
         [
-            ("/dev/full", "No space left on device"),
+            ("/dev/full", "is not a file"),
             ("/nonexistent/events.jsonl", "No such file or directory"),
-            ("/", "Is a directory"),
+            ("/", "is not a file"),
         ],
     )
     def test_of_the_file_is_said_once_and_harms_nobody(self, capsys, path, reason):

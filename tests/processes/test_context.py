@@ -120,11 +120,15 @@ def test_a_forked_process_does_not_close_the_set_of_its_parent(start, post):
     assert context.wait(0) is None
 
 
-def test_a_full_disk_for_the_filtered_log_is_no_failure(start, logs):
+@pytest.mark.parametrize("planted", ["pipe", "device", "nothing"])
+def test_a_filtered_log_that_cannot_be_written_is_no_failure(planted, start, logs, tmp_path, capfd):
+    path = {"pipe": str(tmp_path / "fifo"), "device": "/dev/full", "nothing": "/nonexistent/filtered"}[planted]
+    os.mkfifo(tmp_path / "fifo")
+
     class Specs(type(logs())):
         def reify(self, envs):
             destinations = super().reify(envs)
-            destinations.filtered_stdout = "/dev/full"
+            destinations.filtered_stdout = path
             return destinations
 
     specs = Specs(log_dir=str(logs().root_log_dir), tee=Std.OUT)
@@ -132,6 +136,7 @@ def test_a_full_disk_for_the_filtered_log_is_no_failure(start, logs):
     context = start("echo", [("hello",)], logs_specs=specs, duplicate_stdout_filters=["hello"])
     assert not context.wait().is_failed()
     assert handlers.users == before
+    assert f"there is no {path!r}" in capfd.readouterr().err
 
 
 def test_a_program_whose_standard_streams_are_closed():

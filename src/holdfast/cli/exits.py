@@ -48,37 +48,41 @@ def exit_code(command: Callable[[], object], prog: str) -> int:
 
 def _verdict(error: Exception, prog: str) -> tuple[int, str] | None:
     """The exit code and the last words, or None for what only its traceback can explain."""
-    from holdfast.errors.tree import Category, HoldfastError, InputError  # noqa: PLC0415 - only of a failure
+    from holdfast.errors.text import visible_line  # noqa: PLC0415 - only of a failure
+    from holdfast.errors.tree import Category, HoldfastError, InputError  # noqa: PLC0415 - likewise
     from holdfast.processes.interruption import SignalException  # noqa: PLC0415 - likewise
 
     if isinstance(error, InputError):
-        return BAD_INPUT, f"{prog}: error: {' '.join(str(error).split())}"
+        return BAD_INPUT, f"{prog}: error: {visible_line(' '.join(str(error).split()))}"
     if isinstance(error, SignalException):
         return SIGNAL_BASE + error.sigval, f"{prog}: ended by {error.sigval.name}"
     if isinstance(error, HoldfastError) and error.category is Category.USER:
         return FAILURE, str(error)
     if isinstance(error, HoldfastError) and error.category is Category.INFRASTRUCTURE:
-        return FAILURE, f"{prog}: {type(error).__name__}: {error}"
+        return FAILURE, f"{prog}: {type(error).__name__}: {visible_line(str(error))}"
     return None
 
 
 def _leave(code: int, last_words: str) -> int:
-    # Whatever has become of stderr, the exit code is to be told.
-    with suppress(Exception):
-        sys.stderr.write(f"{last_words}\n")
-        sys.stderr.flush()
+    from holdfast.errors.notice import say  # noqa: PLC0415 - only of a failure
+
+    say(last_words)  # whatever has become of stderr, the exit code is to be told
     return code
 
 
-def show(text: str) -> None:
-    """Print `text`, unless its reader has left, as in ``holdfast --help | true``. What stdout cannot encode is escaped.
+def show(text: str, *, colours: bool = False) -> None:
+    """Print `text`, unless its reader has left, as in ``holdfast --help | true``. What stdout cannot encode is escaped,
+    and so is what could steer a terminal. With `colours`, the codes of `holdfast.errors.text.COLOURS` are let through.
 
     Raises:
         UserError: it cannot be written; the disk is full, say.
     """
+    from holdfast.errors.text import painted, visible  # noqa: PLC0415 - not for a job that only runs
+
+    shown = painted(text) if colours else visible(text)
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
-        print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+        print(shown.encode(encoding, "backslashreplace").decode(encoding), flush=True)
     except BrokenPipeError:
         pass
     except OSError as error:

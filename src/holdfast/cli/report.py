@@ -8,8 +8,10 @@ import sys
 from argparse import RawDescriptionHelpFormatter
 
 from holdfast.cli.exits import show
+from holdfast.cli.owners import warn_of_other_owners
 from holdfast.cli.subcommand_parser import SubcommandParser
 from holdfast.errors.tree import InputError
+from holdfast.files import write_whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +30,9 @@ and what the time went into.
 PAGE_NAME = "report.html"
 """What a page is called in the run's directory, where no other name is given."""
 
+PAGE_MODE = 0o666
+"""Before the umask: a page is made to be shown."""
+
 STDOUT = "-"
 FALLBACK_COLUMNS = 100
 
@@ -42,12 +47,14 @@ def main(args: list[str]) -> None:
     from holdfast.report import find_run, report_json, report_text  # noqa: PLC0415 - not for --help
 
     run = find_run(options.run)
+    warn_of_other_owners(PROG, [node.directory for node in run.nodes])
     if options.html is not None:
         _write_page(run, options.html)
     elif options.json:
         show(report_json(run))
     else:
-        show(report_text(run, _columns(), colours=has_colours()))
+        colours = has_colours()
+        show(report_text(run, _columns(), colours=colours), colours=colours)
 
 
 def has_colours() -> bool:
@@ -94,14 +101,11 @@ def _write_page(run: Run, path: str) -> None:
         show(page)
         return
     path = path or os.path.join(run.first().directory, PAGE_NAME)
-    # Whole or not at all: a page that is replaced may be open in a browser.
-    draft = f"{path}.{os.getpid()}.part"
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise InputError(f"{path!r} is not a file; give --html the name of one, or - for stdout")
     try:
-        with open(draft, "w", encoding="utf-8") as file:
-            file.write(page)
-        os.replace(draft, path)
+        # Whole or not at all: a page that is replaced may be open in a browser.
+        write_whole(path, page.encode("utf-8", "backslashreplace"), mode=PAGE_MODE)
     except OSError as error:
-        if os.path.exists(draft):
-            os.unlink(draft)
         raise InputError(f"{path!r} cannot be written: {error.strerror}; --html FILE names another place") from error
     show(path)

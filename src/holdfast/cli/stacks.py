@@ -6,12 +6,13 @@ import errno
 import os
 import select
 import stat
-import sys
 import time
 
 from holdfast.agent.requests import NAME, STACKS
 from holdfast.cli.exits import show
+from holdfast.cli.owners import warn_of_other_owners
 from holdfast.cli.subcommand_parser import SubcommandParser
+from holdfast.errors.notice import say
 from holdfast.errors.tree import InputError, UserError
 
 TYPE_CHECKING = False
@@ -43,6 +44,7 @@ def main(args: Sequence[str]) -> None:
     options = _parser().parse_args(list(args))
     run_dir, fd = _open(options.run)
     try:
+        warn_of_other_owners(PROG, [run_dir])
         _tell_of_others(options.run, run_dir)
         name = f"{time.strftime('%Y%m%dT%H%M%S')}-{os.urandom(4).hex()}"
         os.write(fd, f"{STACKS} {name}\n".encode())
@@ -101,7 +103,7 @@ def _tell_of_others(run: str, run_dir: str) -> None:
                 os.close(fd)
     if others:
         jobs = "1 more job runs" if others == 1 else f"{others} more jobs run"
-        sys.stderr.write(f"{PROG}: {jobs} here as {run!r}; this is {run_dir}. To see another, name its directory.\n")
+        say(f"{PROG}: {jobs} here as {run!r}; this is {run_dir}. To see another, name its directory.")
 
 
 def _candidates(run: str) -> Iterable[str]:
@@ -111,15 +113,22 @@ def _candidates(run: str) -> Iterable[str]:
     if not run:
         return known_runs()
     if os.path.isdir(run):
-        below = [entry for entry in os.scandir(run) if entry.is_dir(follow_symlinks=False)]
-        newest_first = sorted(below, key=lambda entry: entry.stat().st_mtime, reverse=True)
-        return [os.path.abspath(run), *(os.path.abspath(entry.path) for entry in newest_first)]
+        return [os.path.abspath(run), *_newest_below(run)]
     from holdfast.report.finding import jobs_named  # noqa: PLC0415 - not for --help
 
     found = [directory for job in jobs_named(run) for directory in job]
     if not found:
         raise InputError(f"{run!r} is no run's directory, and no run of this id is known here")
     return found
+
+
+def _newest_below(directory: str) -> list[str]:
+    try:
+        below = [entry for entry in os.scandir(directory) if entry.is_dir(follow_symlinks=False)]
+        newest_first = sorted(below, key=lambda entry: entry.stat().st_mtime, reverse=True)
+    except OSError as error:
+        raise InputError(f"{directory!r} cannot be read: {error.strerror}") from error
+    return [os.path.abspath(entry.path) for entry in newest_first]
 
 
 def _await(run_dir: str, name: str, fd: int) -> None:
@@ -144,12 +153,16 @@ def _await(run_dir: str, name: str, fd: int) -> None:
 
 def _show(run_dir: str, name: str, *, as_json: bool) -> None:
     from holdfast.cli.report import has_colours  # noqa: PLC0415 - not for --help
-    from holdfast.stacks.dump import read, result_path  # noqa: PLC0415 - likewise
+    from holdfast.stacks.dump import dump_json, read, result_path  # noqa: PLC0415 - likewise
     from holdfast.stacks.render import render  # noqa: PLC0415 - likewise
 
     path = result_path(run_dir, name, "json")
+    try:
+        dump = read(path)
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{PROG}: the answer in {path!r} cannot be read: {error}") from None
     if as_json:
-        with open(path, encoding="utf-8") as file:
-            show(file.read().rstrip("\n"))
-        return
-    show(f"{render(read(path), colour=has_colours())}\nkept in {result_path(run_dir, name, 'txt')}")
+        show(dump_json(dump))
+    else:
+        colours = has_colours()
+        show(f"{render(dump, colour=colours)}\nkept in {result_path(run_dir, name, 'txt')}", colours=colours)

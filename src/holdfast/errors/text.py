@@ -6,6 +6,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+COLOURS = ("0", "1", "2", "31", "32", "33", "1;31")
+"""The codes of the colours and weights that holdfast uses on a terminal."""
+
+_JOINERS = "\u200c\u200d"
+"""What Persian words and many emoji are put together with."""
+
+_SPACES = "\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+"""Spaces of other widths, which Python does not count as printable."""
+
+_HARMLESS = frozenset("\n\t" + _JOINERS + _SPACES)
+
 
 def clipped(text: str, limit_chars: int) -> str:
     """`text`, or of one longer than `limit_chars` the head and the tail, with a note of what is missing.
@@ -36,8 +47,31 @@ def all_encodable(value: Any) -> Any:
 
 
 def visible(text: str) -> str:
-    """`text` with control characters, which could play tricks with a terminal, as escapes."""
-    return "".join(char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)
+    """`text` with all that could play tricks with a terminal as escapes; line breaks and tabs stay.
+
+    That is: control characters (DEL and the eight-bit ones, too), marks that change the direction of what follows,
+    other invisible characters, and lone surrogates. Letters, signs and emoji of any script stay as they are.
+    """
+    return text if text.isprintable() else "".join(map(_shown, text))
+
+
+def visible_line(text: str) -> str:
+    """`visible`, in one line: a line break in it is an escape, too, so that nobody can add a line to what we say."""
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def painted(text: str) -> str:
+    """`visible`, but for the codes of `COLOURS`: for what is rendered with them. Whoever renders it makes each text of
+    somebody else's visible by itself, so that nobody else's codes are among them.
+    """
+    import re  # noqa: PLC0415 - only for a terminal with colours
+
+    pieces = re.split(rf"(\x1b\[(?:{'|'.join(COLOURS)})m)", text)
+    return "".join(piece if place % 2 else visible(piece) for place, piece in enumerate(pieces))
+
+
+def _shown(char: str) -> str:
+    return char if char.isprintable() or char in _HARMLESS else ascii(char)[1:-1]
 
 
 def headline(text: str, limit_chars: int) -> str:

@@ -12,6 +12,7 @@ from collections import deque
 
 from holdfast.events.destinations import Guarded, discard, event_handler
 from holdfast.events.records import to_json
+from holdfast.files import open_append
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class _EventFile:
     def append(self, event: AnyEvent) -> None:
         line = to_json(event.fields() | {"timestamp": event.timestamp}).encode() + b"\n"
         if self._fd is None:
-            self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+            self._fd = open_append(self._path, FILE_MODE)  # workers run by then, and may have put a pipe there
         rest = b"\n" + line if self._ends_within_a_line else line
         while rest:
             # Less than all of it is written where the disk is full; the next attempt then says so.

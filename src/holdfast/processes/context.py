@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 
 from holdfast.errors.notice import notice
+from holdfast.files import open_append
 from holdfast.processes.interruption import SignalException, SignalWakeUp, Uninterrupted, handlers
 from holdfast.processes.kept import KeptProcesses, NoTemplateError
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from holdfast.processes.logs import LogsSpecs
     from holdfast.processes.oom import OomWatch
     from holdfast.processes.tail import TailLog
+
+FILTERED_LOG_MODE = 0o666
+"""Before the umask, as that of the other logs."""
 
 SHUTDOWN_TIMEOUT_S = 30
 """How long processes have between the stop signal and SIGKILL, where nobody says otherwise."""
@@ -220,7 +224,12 @@ class PContext:
             if console is not None:
                 self._tails.append(TailLog(self.name, files, console, self._log_line_prefixes).start())
             if filters and filtered_log:
-                copy = open(filtered_log, "a", encoding="utf-8")  # noqa: SIM115 - closed when the set has ended
+                try:
+                    fd = open_append(filtered_log, FILTERED_LOG_MODE)
+                except OSError as error:  # workers run by now; one may have put a pipe there
+                    notice(f"{self.name}: there is no {filtered_log!r}: {error.strerror}")
+                    continue
+                copy = open(fd, "w", encoding="utf-8")  # noqa: SIM115 - closed when the set has ended
                 self._filtered_logs.append(copy)
                 wanted = _containing_one_of(filters)
                 self._tails.append(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-import stat
+
+from holdfast.files import open_regular
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,11 +30,8 @@ PAGE_VARIABLE = "HOLDFAST_WORKER_PAGE"
 def end_of(path: str, max_bytes: int = END_MAX_BYTES) -> str:
     """The last part of a file as text; "" if it cannot be read, or is no file: a worker may have put a pipe there."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                return ""
-            file.seek(max(0, status.st_size - max_bytes))
+        with open(open_regular(path, follow=True), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - max_bytes))
             return file.read(max_bytes).decode("utf-8", "backslashreplace")
     except OSError:
         return ""

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.events.run_index import index_directory
+from holdfast.files import open_regular, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,15 +71,9 @@ def note_end(run_id: str, endpoint: str, end: End, environ: Mapping[str, str] = 
     if not directory:
         return
     note = Note(end.kind, end.reason[:REASON_MAX_CHARACTERS], _now_s(), _boot(), launch_of(environ))
-    draft = os.path.join(directory, f".{os.urandom(8).hex()}")
     with suppress(OSError):
         os.makedirs(directory, mode=0o700, exist_ok=True)
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(fd, msgspec.json.encode(note))
-        finally:
-            os.close(fd)
-        os.rename(draft, os.path.join(directory, _name(run_id, endpoint)))
+        write_whole(os.path.join(directory, _name(run_id, endpoint)), msgspec.json.encode(note))
         _forget_the_oldest(directory)
 
 
@@ -86,11 +81,9 @@ def find_end(run_id: str, endpoint: str) -> Note | None:
     """The note on this run, if it ended on this machine since it was booted."""
     directory = _directory()
     try:
-        fd = os.open(os.path.join(directory, _name(run_id, endpoint)), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            data = os.read(fd, NOTE_MAX_BYTES) if directory and os.fstat(fd).st_uid == os.geteuid() else b""
-        finally:
-            os.close(fd)
+        with open(open_regular(os.path.join(directory, _name(run_id, endpoint))), "rb") as file:
+            is_ours = bool(directory) and os.fstat(file.fileno()).st_uid == os.geteuid()
+            data = file.read(NOTE_MAX_BYTES) if is_ours else b""
         note = msgspec.json.decode(data, type=Note)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None

@@ -11,11 +11,15 @@ from msgspec import Struct
 
 from holdfast.errors.text import clipped
 from holdfast.errors.tree import InputError
+from holdfast.files import open_regular
 
 EVENT_LOG = "events.jsonl"
 
 LINE_MAX_BYTES = 4_000_000
 """A longer line is none of ours."""
+
+LOG_MAX_BYTES = 256_000_000
+"""How much of a log is read: that of thousands of failed attempts. A file can be longer than any disk."""
 
 TEXT_MAX_CHARS = 20_000
 """How much of a text is kept: its head and its tail."""
@@ -104,6 +108,8 @@ class Log(Struct):
 
     entries: list[Entry]
     skipped_lines: int = 0
+    is_cut: bool = False
+    """Whether it is longer than `LOG_MAX_BYTES`: its rest was not read."""
 
 
 def parse_line(line: bytes) -> Entry | None:
@@ -128,13 +134,15 @@ def read_log(directory: str) -> Log:
     path = os.path.join(directory, EVENT_LOG)
     log = Log([])
     try:
-        if not os.path.isfile(path):
-            raise FileNotFoundError(path)
-        with open(path, "rb") as file:
-            while line := file.readline(LINE_MAX_BYTES):
+        with open(open_regular(path), "rb") as file:
+            left = LOG_MAX_BYTES
+            while left > 0 and (line := file.readline(min(LINE_MAX_BYTES, left))):
+                left -= len(line)
                 _take(log, line)
-                while line and not line.endswith(b"\n"):
-                    line = file.readline(LINE_MAX_BYTES)  # the rest of one that is too long
+                while left > 0 and line and not line.endswith(b"\n"):
+                    line = file.readline(min(LINE_MAX_BYTES, left))  # the rest of one that is too long
+                    left -= len(line)
+            log.is_cut = left <= 0 and bool(file.read(1))
     except OSError as error:
         raise InputError(f"{path!r} cannot be read: {error.strerror or 'it is not there'}") from error
     return log
@@ -159,9 +167,7 @@ def identity_of(directory: str) -> Identity | None:
     """Whose log is in a directory; None if there is none, or it cannot be read."""
     found = Identity(directory=directory)
     try:
-        if not os.path.isfile(os.path.join(directory, EVENT_LOG)):
-            return None
-        with open(os.path.join(directory, EVENT_LOG), "rb") as file:
+        with open(open_regular(os.path.join(directory, EVENT_LOG)), "rb") as file:
             for _ in range(PEEK_MAX_LINES):
                 entry = parse_line(file.readline(LINE_MAX_BYTES))
                 if entry is None:

@@ -8,6 +8,7 @@ from itertools import islice
 
 from holdfast.errors.tree import InputError
 from holdfast.events.run_index import known_runs
+from holdfast.files import is_regular
 from holdfast.report.entries import EVENT_LOG, Identity, identity_of, read_log
 from holdfast.report.joining import run_of, together
 from holdfast.report.presence import presence_of
@@ -43,7 +44,7 @@ def find_run(name: str = "") -> Run:
         InputError: there is no such job, or it cannot be read.
     """
     if name and os.path.isdir(name):
-        return _part_in(name) if _is_run(name) else _newest_in(name)
+        return _part_in(name) if os.path.lexists(os.path.join(name, EVENT_LOG)) else _newest_in(name)
     known = _identified(known_runs())
     if not known and os.path.sep not in name:
         raise InputError("no run is known here; name the directory of one (holdfast run --log-dir)")
@@ -139,7 +140,7 @@ def _readable(identities: Iterable[Identity]) -> list[Node]:
 
 
 def _is_run(directory: str) -> bool:
-    return os.path.isfile(os.path.join(directory, EVENT_LOG))
+    return is_regular(os.path.join(directory, EVENT_LOG))
 
 
 def _identified(directories: Iterable[str]) -> list[Identity]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.report.entries import LOG_MAX_BYTES
 from holdfast.report.records import Activity, Outcome, Round, Run
 from holdfast.report.timeline import verdict_of
 
@@ -209,6 +210,8 @@ def _notes(nodes: list[Node]) -> list[str]:
     skipped = sum(node.skipped_lines for node in nodes)
     if skipped:
         notes.append(f"{skipped} line{'s' * (skipped > 1)} of the event log could not be understood and were left out.")
+    if any(node.is_cut for node in nodes):
+        notes.append(f"An event log is longer than {LOG_MAX_BYTES:,} bytes, and its rest was not read.")
     notes += _notes_on_ends(nodes)
     if len(nodes) > 1 and not nodes[0].job:
         notes.append(

@@ -170,6 +170,8 @@ class Node(Struct, kw_only=True):
     spans: list[Span] = field(default_factory=list)
     warnings: list[WarningNote] = field(default_factory=list)
     skipped_lines: int = 0
+    is_cut: bool = False
+    """Whether its log was too long to be read to its end."""
 
     @property
     def key(self) -> tuple[str, int] | None:

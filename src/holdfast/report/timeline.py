@@ -32,7 +32,7 @@ class Presence(Struct):
 
 def node_of(log: Log, directory: str, presence: Presence | None = None) -> Node:
     """A node's part of the run that `log` tells of; `presence` matters only if no end is recorded."""
-    node = Node(directory=directory, skipped_lines=log.skipped_lines)
+    node = Node(directory=directory, skipped_lines=log.skipped_lines, is_cut=log.is_cut)
     seen = Presence() if presence is None else presence
     ours = [entry for entry in log.entries if entry.name.startswith(OUR_PREFIX)]
     for entry in log.entries:

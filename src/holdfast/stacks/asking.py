@@ -14,6 +14,8 @@ import signal
 import time
 from contextlib import suppress
 
+from holdfast.files import open_regular
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -262,7 +264,7 @@ def _size(path: str) -> int:
 def _read(path: str, offset: int = 0, limit: int = STATUS_MAX_BYTES) -> bytes:
     """What is in a file; nothing if it cannot be read. A pipe in its place cannot hold us up."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = open_regular(path, follow=True)
     except OSError:
         return b""
     try:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import stat
 
+from holdfast.files import read_regular
 from holdfast.stacks.parse import LINE, STEP, parse
 
 TYPE_CHECKING = False
@@ -32,12 +32,8 @@ def _source_line(frame: Frame) -> str:
     if not frame.file.endswith(".py") or not os.path.isabs(frame.file):
         return ""
     try:
-        fd = os.open(frame.file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                return ""
-            lines = file.read(SOURCE_MAX_BYTES).split(b"\n")
-    except (OSError, ValueError):
+        lines = read_regular(frame.file, SOURCE_MAX_BYTES, follow=True).split(b"\n")
+    except OSError:
         return ""
     if not 0 < frame.line <= len(lines):
         return ""
