@@ -242,3 +242,32 @@ def test_a_console_that_takes_nothing_does_not_stop_the_one_who_logs():
     first, second = run(code).stdout.rstrip().splitlines()
     assert first == "(2 messages are missing here: the console took nothing)"
     assert second.endswith("but this")
+
+
+HOSTILE = """
+log = get_logger()
+evil = "\\x1b[2J\\u202e\\nholdfast: all is well"
+log.warning("text %s, quoted %r, error %s, number %.1f, %d", evil, evil, ValueError(evil), 1.5, 2)
+try:
+    raise ValueError(evil)
+except ValueError:
+    log.exception("raised: %s", evil)
+log.error("later", cause=KeyError(evil))
+"""
+
+
+@pytest.mark.parametrize("handlers", ["", "logging.basicConfig()"], ids=["ours", "the program's"])
+def test_arguments_cannot_steer_a_terminal_or_add_a_line(handlers):
+    code = f"import logging\nfrom holdfast.logger import get_logger\n{handlers}\n"
+    stderr = run(code + HOSTILE.split("try:", maxsplit=1)[0]).stderr
+    shown = "\\x1b[2J\\u202e\\nholdfast: all is well"
+    assert stderr.count("\n") == 1
+    assert f"text {shown}, quoted '{shown}', error {shown}, number 1.5, 2" in stderr
+
+
+def test_tracebacks_are_shown_in_lines_and_steer_nothing():
+    stderr = run("from holdfast.logger import get_logger" + HOSTILE).stderr
+    assert "\x1b" not in stderr
+    assert "\u202e" not in stderr
+    assert "\nTraceback (most recent call last):\n" in stderr
+    assert "\nKeyError: " in stderr

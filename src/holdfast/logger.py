@@ -11,6 +11,7 @@ import sys
 from functools import cache
 
 from holdfast.errors.notice import notice
+from holdfast.errors.text import visible, visible_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,6 +64,24 @@ def _level(text: str) -> int | None:
     return None
 
 
+class _Visible:
+    """An argument of a message, in a form that cannot steer a terminal or add a line to a log, whoever's text it is.
+
+    Here, and not only in our own handler: a program's handlers show messages, too.
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __str__(self) -> str:
+        return visible_line(str(self._value))
+
+    def __repr__(self) -> str:
+        return visible_line(repr(self._value))
+
+
 class Logger:
     """The part of `logging.Logger` that we use, with its names and its %-formatting.
 
@@ -89,16 +108,18 @@ class Logger:
     def warning(self, msg: str, *args: object) -> None:
         self._log(WARNING, msg, args)
 
-    def error(self, msg: str, *args: object) -> None:
-        self._log(ERROR, msg, args)
+    def error(self, msg: str, *args: object, cause: BaseException | None = None) -> None:
+        """With the traceback of `cause`, if there is one."""
+        self._log(ERROR, msg, args, cause)
 
     def exception(self, msg: str, *args: object) -> None:
         """An error, with the traceback of the exception that is being handled."""
-        self._log(ERROR, msg, args, with_traceback=True)
+        self._log(ERROR, msg, args, sys.exception())
 
-    def _log(self, level: int, msg: str, args: tuple[object, ...], *, with_traceback: bool = False) -> None:
+    def _log(self, level: int, msg: str, args: tuple[object, ...], cause: BaseException | None = None) -> None:
         if self.isEnabledFor(level):
-            self._in_logging().log(level, msg, *args, exc_info=with_traceback, stacklevel=_CALLER_LEVELS_UP)
+            shown = (arg if isinstance(arg, (int, float)) else _Visible(arg) for arg in args)
+            self._in_logging().log(level, msg, *shown, exc_info=cause, stacklevel=_CALLER_LEVELS_UP)
 
     def _in_logging(self) -> logging.Logger:
         if self._real is None:
@@ -131,7 +152,7 @@ def _set_up() -> None:
                 if not _takes_more(sys.stderr):
                     self.unsaid += 1
                     return
-                line = self.format(record)
+                line = visible(self.format(record))  # the traceback is not among the arguments
                 if self.unsaid:
                     line = f"({self.unsaid} messages are missing here: the console took nothing)\n{line}"
                     self.unsaid = 0

@@ -159,7 +159,7 @@ class TestDump:
     def test_what_our_own_file_said_is_told_before_it_is_replaced(self, tmp_path, error_file, capfd):
         write(error_file, {"message": "an earlier failure"})
         ErrorHandler().dump_error_file(write(tmp_path / "child.json", full()), 1)
-        assert f"{error_file} is replaced. It said:\nan earlier failure\n" in capfd.readouterr().err
+        assert f"{error_file} is replaced. It said:\n  an earlier failure\n" in capfd.readouterr().err
         assert json.loads(error_file.read_text()) == full(code=1)
 
     def test_without_a_file_of_our_own_the_childs_is_told(self, tmp_path, monkeypatch, capfd):
@@ -168,7 +168,7 @@ class TestDump:
         ErrorHandler().dump_error_file(child, 1)
         told = capfd.readouterr().err
         assert child in told
-        assert told.endswith("Traceback\nE: x\n")
+        assert told.endswith("  Traceback\n  E: x\n")
 
     @pytest.mark.parametrize(
         ("content", "problem"), [(b"", "is empty"), (b'{"mess', "is cut off"), (None, "does not exist")]

@@ -76,6 +76,24 @@ def test_nothing_in_a_log_can_play_tricks_with_a_terminal(colours, tmp_path):
     assert report_json(found).isascii()
 
 
+def test_no_text_of_a_log_paints_or_adds_a_line(tmp_path):
+    """Codes of our own colours, too: what is painted is what is shown without colours, and nothing else."""
+    hostile = "\x1b[31mred\x1b[0m\nWhy it failed"
+    run = written_runs.WrittenNode(tmp_path, host=hostile, command=[hostile], version=hostile).starts()
+    fields = dict.fromkeys(("host", "message", "where", "log_file"), hostile)
+    failure = run.fails(0, kind="exit", exception="", **fields).ends("failed", 5, hostile)
+    failure.verdict(run.failure(0, kind="exit", exception="", **fields), hostile, hostile)
+    failure.stacks(hostile, [0]).warns(hostile, 0)
+    run.done("failed", hostile)
+    found = find_run(str(tmp_path))
+    plain, painted = report_text(found), report_text(found, colours=True)
+    assert "What to do: " in plain
+    assert "\x1b" not in plain
+    bare = re.sub(r"\x1b\[\d+m", "", painted)
+    assert [line.rstrip() for line in bare.splitlines()] == plain.splitlines()
+    assert plain.count("\nWhy it failed") == 1
+
+
 def test_three_machines_are_three_nodes_and_four_agents(tmp_path):
     written_runs.three_machines(tmp_path)
     text = report_text(find_run(str(tmp_path)))

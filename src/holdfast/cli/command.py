@@ -32,7 +32,9 @@ def main(args: Sequence[str] | None = None) -> int:
     if word in ("-h", "--help", "--version"):
         return exit_code(lambda: show(_version() if word == "--version" else _help()), PROG)
     problem = f"{word!r} is no command" if word else "a command is missing"
-    sys.stderr.write(f"{PROG}: error: {problem}; there is: {', '.join(COMMANDS)} (see {PROG} --help)\n")
+    from holdfast.errors.notice import say  # noqa: PLC0415 - only of a failure
+
+    say(f"{PROG}: error: {problem}; there is: {', '.join(COMMANDS)} (see {PROG} --help)")
     return BAD_INPUT
 
 

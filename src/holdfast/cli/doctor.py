@@ -57,7 +57,8 @@ def main(args: Sequence[str]) -> None:
     else:
         columns = shutil.get_terminal_size((FALLBACK_COLUMNS, 24)).columns
         encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-        show(findings_text(findings, columns, colours=has_colours(), encoding=encoding))
+        colours = has_colours()
+        show(findings_text(findings, columns, colours=colours, encoding=encoding), colours=colours)
     if any(finding.state is State.PROBLEM for finding in findings):
         raise SystemExit(FAILURE)
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def warn_of_other_owners(prog: str, directories: Iterable[str]) -> None:
-    """Say in one line on stderr if a directory belongs to neither this user nor root: its owner decides what it says."""
+    """Say in one line on stderr if a directory belongs to neither us nor root: its owner decides what it says."""
     owners = {directory: owner for directory in directories if (owner := other_owner(directory)) is not None}
     if not owners:
         return

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from argparse import REMAINDER, ArgumentError, ArgumentParser, RawDescriptionHelpFormatter
+from argparse import REMAINDER, ArgumentError, RawDescriptionHelpFormatter
 from contextlib import suppress
 
 from holdfast.cli.environment import as_given, check_env, env
 from holdfast.cli.options import GROUPS, OURS
+from holdfast.cli.subcommand_parser import VisibleParser
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from argparse import Action, Namespace
+    from argparse import Action, ArgumentParser, Namespace
     from collections.abc import Sequence
     from typing import Any, NoReturn
 
@@ -80,7 +81,7 @@ def _argparse_options(option: Option) -> dict[str, Any]:
     }
 
 
-class _Parser(ArgumentParser):
+class _Parser(VisibleParser):
     """Says what is wrong in one line, and is not confused by two spellings."""
 
     # Both, because it depends on the version of Python in which of the two a problem shows.

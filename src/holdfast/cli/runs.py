@@ -29,7 +29,8 @@ def main(args: list[str]) -> None:
     if options.json:
         show(listing_json(runs))
     elif runs:
-        show(listing_text(runs, colours=has_colours()))
+        colours = has_colours()
+        show(listing_text(runs, colours=colours), colours=colours)
     else:
         show(f"no run is known here ({index_directory() or 'there is no home directory to remember them in'})")
 

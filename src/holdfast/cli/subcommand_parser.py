@@ -1,16 +1,28 @@
-"""The parser of every subcommand but ``run``: bad input gets one line and exit code 2."""
+"""The parsers of all commands: bad input gets one line and exit code 2, and nothing in it steers the terminal."""
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentParser
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
 
-class SubcommandParser(ArgumentParser):
-    """An ArgumentParser that does not print its usage with an error."""
+class VisibleParser(ArgumentParser):
+    """An ArgumentParser that quotes arguments and variables in a visible form, whatever is in them."""
+
+    color = False  # Python 3.14 and later would paint it
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        from holdfast.errors.text import visible  # noqa: PLC0415 - a command line that is fine needs it not
+
+        super()._print_message(visible(message), file or sys.stderr)
+
+
+class SubcommandParser(VisibleParser):
+    """One that does not print its usage with an error."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+        self.exit(2, f"{self.prog}: error: {' '.join(message.split())} (see {self.prog} --help)\n")

@@ -24,5 +24,5 @@ def say(text: str) -> None:
 
 
 def notice(text: str) -> None:
-    """Say `text` in the name of holdfast."""
-    say(f"holdfast: {text}")
+    """Say `text` in the name of holdfast. Further lines are indented: none of them looks like another message."""
+    say(f"holdfast: {text}".replace("\n", "\n  "))

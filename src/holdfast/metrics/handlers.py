@@ -6,6 +6,8 @@ import sys
 from abc import ABC, abstractmethod
 from collections import namedtuple
 
+from holdfast.errors.text import visible_line
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NamedTuple
@@ -33,7 +35,7 @@ class ConsoleMetricHandler(MetricHandler):
 
     def emit(self, metric_data: MetricData) -> None:
         timestamp, group, name, value = metric_data
-        sys.stdout.write(f"[{timestamp}][{group}]: {name}={value}\n")
+        sys.stdout.write(visible_line(f"[{timestamp}][{group}]: {name}={value}") + "\n")
         sys.stdout.flush()
 
 

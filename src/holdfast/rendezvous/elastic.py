@@ -682,8 +682,4 @@ def _log_uncaught(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> 
 
     It is told and not taken for the end: a peer may be behind it, and the member sees to its own exceptions.
     """
-    import traceback  # noqa: PLC0415 - only of a failure
-
-    error = context.get("exception")
-    trace = "" if error is None else "\n" + "".join(traceback.format_exception(error)).rstrip()
-    log.error("holdfast has a bug, and goes on: %s%s", context.get("message"), trace)
+    log.error("holdfast has a bug, and goes on: %s", context.get("message"), cause=context.get("exception"))

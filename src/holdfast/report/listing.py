@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from holdfast.errors.text import visible
+from holdfast.errors.text import visible_line
 from holdfast.report.records import Outcome
 from holdfast.report.units import OUTCOME_SIGNS, duration, moment, one_line, outcome
 
@@ -58,7 +58,7 @@ def _row(run: Run) -> list[str]:
         str(run.rounds[-1].size() if run.rounds else "-"),
         str(run.rounds[-1].world_size() if run.rounds else "-"),
         f"{OUTCOME_SIGNS[run.outcome]} {one_line(outcome(run), OUTCOME_MAX_CHARS)}",
-        visible(first.directory) + (f" and {more} more" if more else ""),
+        visible_line(first.directory) + (f" and {more} more" if more else ""),
     ]
 
 

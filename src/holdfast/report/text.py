@@ -6,7 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from holdfast.errors.advice import advice
-from holdfast.errors.text import visible
+from holdfast.errors.text import visible_line
 from holdfast.report.records import Activity, Outcome
 from holdfast.report.strip import columns
 from holdfast.report.units import (
@@ -86,7 +86,7 @@ class _Writer:
     def report(self, run: Run) -> str:
         blocks = [self._header(run), self._verdict(run), self._warnings(run), self._attempts(run), self._time(run)]
         if run.notes:
-            blocks.append([line for note in run.notes for line in textwrap.wrap(visible(note), self._width)])
+            blocks.append([line for note in run.notes for line in textwrap.wrap(visible_line(note), self._width)])
         return "\n\n".join("\n".join(block) for block in blocks if block)
 
     def _paint(self, text: str, colour: str) -> str:
@@ -106,7 +106,8 @@ class _Writer:
             "nodes": nodes(run),
             "agents": agents(run),
             "restarts": restarts(run),
-            "directory": visible(first.directory) + (f" and {len(run.nodes) - 1} more" if len(run.nodes) > 1 else ""),
+            "directory": visible_line(first.directory)
+            + (f" and {len(run.nodes) - 1} more" if len(run.nodes) > 1 else ""),
         }
         return [self._title(f"Run {one_line(run.run_id) or '(without an id)'}"), *self._facts(facts.items())]
 
@@ -126,7 +127,7 @@ class _Writer:
             *self._facts(
                 {
                     "where": one_line(cause.where),
-                    "log file": visible(cause.log_file),
+                    "log file": visible_line(cause.log_file),
                     "memory": f"{cause.max_rss_kib / 1024:,.0f} MiB at its peak" if cause.max_rss_kib else "",
                     "ran": duration(cause.ran_s) if cause.ran_s else "",
                     "victims": f"{counted(verdict.victims, 'other worker')} failed with it" if verdict.victims else "",
@@ -138,10 +139,12 @@ class _Writer:
         if message:
             lines += [f"  {self._paint('|', _DIM)} {line}".rstrip() for line in message]
         for stacks in (stacks for attempt in _attempts_of(run) for stacks in attempt.stacks):
-            lines += self._facts([("stacks", visible(stacks.file) + _outliers(stacks.outliers))])
+            lines += self._facts([("stacks", visible_line(stacks.file) + _outliers(stacks.outliers))])
             lines += [f"  {'':10}  {one_line(line)}" for line in stacks.where[:WHERE_MAX_LINES]]
         if to_do:
-            lines += textwrap.wrap(to_do, self._width, initial_indent="  What to do: ", subsequent_indent="  ")
+            lines += textwrap.wrap(
+                visible_line(to_do), self._width, initial_indent="  What to do: ", subsequent_indent="  "
+            )
         return lines
 
     def _warnings(self, run: Run) -> list[str]:

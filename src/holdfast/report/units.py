@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from holdfast.errors.text import headline, visible
+from holdfast.errors.text import headline, visible, visible_line
 from holdfast.report.joining import agent_names
 from holdfast.report.records import Outcome
 
@@ -80,14 +80,14 @@ def last_lines(text: str, max_lines: int, max_chars: int) -> list[str]:
 def who(failure: Failure) -> str:
     """Which worker it was: "rank 3 on node1"."""
     rank = f"rank {failure.rank}" if failure.rank >= 0 else "a worker"
-    return f"{rank} on {visible(failure.host)}" if failure.host else rank
+    return f"{rank} on {visible_line(failure.host)}" if failure.host else rank
 
 
 def what(failure: Failure) -> str:
     """How it failed: "exception ValueError", "killed, exit code -9"."""
-    kind = visible(failure.kind or "failure")
+    kind = visible_line(failure.kind or "failure")
     if failure.exception:
-        return f"{kind} {visible(failure.exception)}"
+        return f"{kind} {visible_line(failure.exception)}"
     return kind if failure.exit_code is None else f"{kind}, exit code {failure.exit_code}"
 
 
@@ -114,7 +114,7 @@ def outcome(run: Run) -> str:
 
 
 def command(words: list[str]) -> str:
-    text = " ".join(visible(word).replace("\n", "\\n") for word in words)
+    text = " ".join(map(visible_line, words))
     return text if len(text) <= COMMAND_MAX_CHARS else f"{text[:COMMAND_MAX_CHARS]} ..."
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from holdfast.errors.text import visible
+from holdfast.errors.text import visible_line
 from holdfast.stacks.grouping import outliers
 from holdfast.stacks.waiting import Stance, position
 from holdfast.stacks.wording import named, place_line
@@ -80,7 +80,7 @@ def where_lines(stacks: Mapping[int, Stacks], groups: Sequence[Group]) -> list[s
     """Where ranks are, in a line for each group: "ranks 1-3: /srv/loader.py:12 in read"."""
     lines = []
     for each in groups[:LINES_MAX]:
-        call = visible(position(stacks[each.ranks[0]]).call)
+        call = visible_line(position(stacks[each.ranks[0]]).call)
         lines.append(f"{named(each.ranks)}: {place_line(each)}" + (f", in {call}" if call else ""))
     more = sum(len(each.ranks) for each in groups[LINES_MAX:])
     return [*lines, f"and {more} more"] if more else lines
@@ -100,7 +100,7 @@ class _Scene:
         self._steps = {rank: each.step for rank, each in stacks.items() if each.step >= 0}
         self._groups = groups
         self._ended = sorted(ended)
-        self._missing = [visible(name) for name in sorted(missing)]
+        self._missing = [visible_line(name) for name in sorted(missing)]
 
     def nobody_waits(self, least: Stance, most: Stance) -> Judgement:
         """No rank is in a call that is known to wait: those that cannot run, or else those that are not where most
@@ -174,11 +174,11 @@ class _Scene:
     def _wait(self, waiting: Sequence[int], for_how_many: int) -> str:
         is_sure = any(self.positions[rank].stance is Stance.WAITS for rank in waiting)
         verb = ("waits" if len(waiting) == 1 else "wait") if is_sure else "may wait"
-        calls = _shortened([visible(self.positions[rank].call) for rank in waiting])
+        calls = _shortened([visible_line(self.positions[rank].call) for rank in waiting])
         return f"{named(waiting)} {verb} for {'it' if for_how_many == 1 else 'them'} in {' or '.join(calls)}"
 
     def _call(self, group: Group) -> str:
-        return visible(self.positions[group.ranks[0]].call)
+        return visible_line(self.positions[group.ranks[0]].call)
 
     def _absent(self) -> str:
         parts = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from holdfast.errors.text import visible
+from holdfast.errors.text import visible_line
 from holdfast.stacks.grouping import is_library
 from holdfast.stacks.parse import parse
 from holdfast.stacks.wording import frame_line, named
@@ -40,10 +40,10 @@ def render(dump: Dump, *, colour: bool = False, in_full: bool = True) -> str:
 
 def _head(dump: Dump) -> list[str]:
     moment = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(dump.timestamp))
-    lines = [f"run     {visible(dump.run_id)}", f"time    {moment}", f"reason  {visible(dump.reason)}"]
+    lines = [f"run     {visible_line(dump.run_id)}", f"time    {moment}", f"reason  {visible_line(dump.reason)}"]
     lines += [f"ranks   {len(dump.ranks)}"]
-    lines += [f"missing {visible(name)}: {visible(why)}" for name, why in dump.missing.items()]
-    return lines if not dump.ranks else [*lines, f"result  {dump.verdict}"]
+    lines += [f"missing {visible_line(name)}: {visible_line(why)}" for name, why in dump.missing.items()]
+    return lines if not dump.ranks else [*lines, f"result  {visible_line(dump.verdict)}"]
 
 
 def _groups(dump: Dump, *, colour: bool) -> list[str]:
@@ -57,13 +57,13 @@ def _groups(dump: Dump, *, colour: bool) -> list[str]:
 
 def _group(group: Group, dump: Dump, *, is_outlier: bool, colour: bool) -> list[str]:
     hosts = sorted({dump.ranks[rank].host for rank in group.ranks})
-    on = f" on {visible(hosts[0])}" if len(hosts) == 1 else f" on {len(hosts)} hosts"
+    on = f" on {visible_line(hosts[0])}" if len(hosts) == 1 else f" on {len(hosts)} hosts"
     title = f"{'>>> ' if is_outlier else ''}{named(group.ranks)}{on}, {len(group.ranks)} of {len(dump.ranks)}"
     if is_outlier:
         title += ": not where the others are"
     lines = [f"{_MARKED}{title}{_PLAIN}" if colour and is_outlier else title]
     if group.state:
-        lines.append(f"    {visible(group.state)}")
+        lines.append(f"    {visible_line(group.state)}")
     for frame in group.frames[:GROUP_FRAMES_MAX]:
         text = f"    {frame_line(frame)}"
         lines.append(f"{_FAINT}{text}{_PLAIN}" if colour and is_library(frame) else text)
@@ -76,15 +76,17 @@ def _group(group: Group, dump: Dump, *, is_outlier: bool, colour: bool) -> list[
 def _rank(rank: int, stacks: RankStacks, *, is_outlier: bool) -> list[str]:
     known = parse(stacks.text)
     mark = ">>> " if is_outlier else ""
-    lines = [f"{mark}rank {rank}: PID {stacks.pid} on {visible(stacks.host)}"]
-    lines += [f"  {visible(remark)}" for remark in (known.state, known.source and f"from {known.source}") if remark]
+    lines = [f"{mark}rank {rank}: PID {stacks.pid} on {visible_line(stacks.host)}"]
+    lines += [
+        f"  {visible_line(remark)}" for remark in (known.state, known.source and f"from {known.source}") if remark
+    ]
     threads = sorted(known.threads, key=lambda thread: not thread.is_main)
     for thread in threads:
         kind = "main thread" if thread.is_main else "thread"
-        name = "" if thread.name == "MainThread" else f" {visible(thread.name)}"
+        name = "" if thread.name == "MainThread" else f" {visible_line(thread.name)}"
         lines += [f"  {kind}{name}", *(f"    {frame_line(frame)}" for frame in thread.frames)]
         if not thread.frames:
             lines.append("    no Python frame")
     if not threads and not known.state:
-        lines += [f"  {visible(line)}" for line in stacks.text.splitlines()]
+        lines += [f"  {visible_line(line)}" for line in stacks.text.splitlines()]
     return lines

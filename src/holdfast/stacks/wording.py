@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.errors.text import visible
+from holdfast.errors.text import visible_line
 from holdfast.stacks.grouping import is_library
 
 TYPE_CHECKING = False
@@ -32,9 +32,9 @@ def named(ranks: Sequence[int]) -> str:
 def place_line(group: Group) -> str:
     """The innermost frame of a group that is the user's own, or what is known instead."""
     own = next((frame for frame in group.frames if not is_library(frame)), next(iter(group.frames), None))
-    known = [visible(group.state)] if group.state else []
+    known = [visible_line(group.state)] if group.state else []
     return ", ".join([*([frame_line(own)] if own else []), *known]) or "nothing is known"
 
 
 def frame_line(frame: Frame) -> str:
-    return visible(str(frame))
+    return visible_line(str(frame))
