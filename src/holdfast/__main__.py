@@ -2,7 +2,10 @@
 
 import sys
 
-from holdfast.cli.command import main
+from holdfast.own_path import put_directory_last
 
 if __name__ == "__main__":
+    put_directory_last()
+    from holdfast.cli.command import main
+
     sys.exit(main())

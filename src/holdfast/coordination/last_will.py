@@ -35,7 +35,8 @@ WILL_MAX_BYTES = 1 << 20
 
 _LEASE_BYTES = 8
 _BOOT = (
-    "import sys; sys.path[:] = sys.argv[1].split(chr(0x3a)); from holdfast.coordination.last_will import main; main()"
+    # The standard library comes first: the path may begin with the directory of somebody's program.
+    "import sys; sys.path += sys.argv[1].split(chr(0x3a)); from holdfast.coordination.last_will import main; main()"
 )
 
 

@@ -14,12 +14,14 @@ import pickle
 import sys
 from contextlib import suppress
 from multiprocessing import context as mp_context
-from multiprocessing import popen_spawn_posix, reduction, resource_tracker, spawn
+from multiprocessing import popen_spawn_posix, reduction, spawn
 from multiprocessing.process import BaseProcess
 
+from holdfast.own_path import programs_path
 from holdfast.processes.by_value import ByValue, dumps, needs_value
 from holdfast.processes.context import PContext
 from holdfast.processes.launch import Launch, PickledCall
+from holdfast.processes.spawned import command_line, shared_tracker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,13 +85,12 @@ class MultiprocessContext(PContext):
             pickled, fds = _pickled(process)
             self._fds.append(pickled)
             # One for all, as in multiprocessing: a tracker of the worker's own would unlink what others still use.
-            tracker = resource_tracker.getfd()
-            assert tracker is not None
+            tracker = shared_tracker()
             fds.append(tracker)
             if self.start_method == "forkserver" or self._is_warm:
                 program = PickledCall(pickled, tracker, is_fresh=self.start_method == "spawn")
             else:
-                program = spawn.get_command_line(pipe_handle=pickled, tracker_fd=tracker)
+                program = command_line(pickled, tracker)
         return Launch(rank, program, self._environment(rank), self.logs.stdouts[rank], self.logs.stderrs[rank], fds)
 
     def _return_value(self, rank: int) -> Any:
@@ -131,6 +132,7 @@ class _FunctionProcess(BaseProcess):
 
     def run_in_fork(self, agents_end: int) -> int:
         os.close(agents_end)
+        sys.path[:] = programs_path(sys.path)
         # The parent may have replaced these, a notebook for one; a redirect means the descriptors.
         sys.stdout = _stream_on(sys.stdout, 1)
         sys.stderr = _stream_on(sys.stderr, 2)
@@ -196,7 +198,8 @@ def _pickled(process: _FunctionProcess) -> tuple[int, list[int]]:
     file = io.BytesIO()
     mp_context.set_spawning_popen(spawning)  # type: ignore[arg-type]
     try:
-        reduction.dump(spawn.get_preparation_data(process.name), file)
+        data = spawn.get_preparation_data(process.name)
+        reduction.dump({**data, "sys_path": programs_path(data["sys_path"])}, file)
         try:
             reduction.dump(process, file)
         except Exception as error:

@@ -22,11 +22,12 @@ from holdfast.processes.interruption import Uninterrupted, handlers
 from holdfast.processes.keeper import KILL_WAIT_S, POLL_MAX_S, keep, poll_ms
 from holdfast.processes.launch import LastWill, Launch, PickledCall
 from holdfast.processes.signal_setup import SignalSetup
+from holdfast.processes.spawned import boot
 from holdfast.processes.standard_streams import open_missing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from typing import NoReturn, Protocol
 
     from holdfast.processes.interruption import SignalWakeUp
@@ -60,7 +61,7 @@ KEEPER_WAIT_S = 0.08
 a tenth of its time after the fence: 0.3 s."""
 
 _READ_BYTES = 65536
-_FRESH_KEEPER = "import sys; sys.path.insert(0, sys.argv[1]); from holdfast.processes.kept import main; main()"
+_FRESH_KEEPER = "from holdfast.processes.kept import main; main(int(sys.argv[1]), bare)"
 
 
 class NoTemplateError(Exception):
@@ -446,7 +447,7 @@ def _fresh(launches: Sequence[Launch], ends: Ends, _agents_ends: Sequence[int], 
             passed.add(will.fd)
         return os.posix_spawn(
             sys.executable,
-            [sys.executable, *_interpreter_flags(launches), "-c", _FRESH_KEEPER, _import_root(), str(brief)],
+            [sys.executable, *_interpreter_flags(launches), "-c", boot(_FRESH_KEEPER), str(brief)],
             os.environ,
             file_actions=[(os.POSIX_SPAWN_DUP2, fd, fd) for fd in passed],
         )
@@ -471,19 +472,14 @@ def _interpreter_flags(launches: Sequence[Launch]) -> list[str]:
     return flags
 
 
-def _import_root() -> str:
-    """The directory that holds this package."""
-    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
-
-def main() -> NoReturn:
-    """The keeper in an interpreter of its own."""
+def main(brief: int, bare: Collection[str]) -> NoReturn:
+    """The keeper in an interpreter of its own, of which `bare` are the modules that it began with."""
     import marshal  # noqa: PLC0415 - not needed for a copy
 
-    with open(int(sys.argv[2]), "rb") as file:
+    with open(brief, "rb") as file:
         plain_launches, ends, agent_pid, signals, will = marshal.load(file)  # noqa: S302 - from our parent
     launches = [
-        Launch(rank, PickledCall(*program) if isinstance(program, tuple) else program, *rest)
+        Launch(rank, PickledCall(*program, bare=bare) if isinstance(program, tuple) else program, *rest)
         for rank, program, *rest in plain_launches
     ]
     keep(launches, ends, agent_pid, SignalSetup(*signals), None if will is None else LastWill(*will))

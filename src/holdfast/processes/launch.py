@@ -8,7 +8,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 
 class Launch:
@@ -66,17 +66,21 @@ class PickledCall:
     """A program that is a pickled function in a descriptor, in the form that multiprocessing gives to its children.
 
     `tracker` is the descriptor of the resource tracker that it shares with its parent. One that `is_fresh` was to have
-    an interpreter of its own.
+    an interpreter of its own. `bare` are the modules that the keeper's interpreter began with, if it is a fresh one.
     """
 
-    def __init__(self, fd: int, tracker: int, is_fresh: bool = False) -> None:
+    def __init__(self, fd: int, tracker: int, is_fresh: bool = False, *, bare: Collection[str] | None = None) -> None:
         self.fd = fd
         self.tracker = tracker
         self.is_fresh = is_fresh
+        self._bare = bare
 
     def __call__(self) -> int:
         from multiprocessing import resource_tracker, spawn  # noqa: PLC0415 - only for functions
 
+        from holdfast.processes.spawned import prepare  # noqa: PLC0415 - likewise
+
+        prepare(self._bare)
         resource_tracker._resource_tracker._fd = self.tracker  # type: ignore[attr-defined]  # noqa: SLF001 - as spawn_main does
         code: int = spawn._main(self.fd, None)  # type: ignore[arg-type]  # noqa: SLF001 - what its fork server calls
         return code
