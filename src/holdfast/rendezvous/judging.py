@@ -89,9 +89,13 @@ def _failures(view: View, first: Failure, generation: int) -> list[Failure]:
     """All failures of the generation in the order in which the store heard of them; clocks are never compared. What a
     node said last is what it knows best.
     """
-    there = [(view.said[name], name, node) for name, node in view.nodes.items() if node.failure is not None]
-    there += [(said, name, node) for name, (node, said) in view.parted.items() if node.failure is not None]
-    told = {name: node.failure for _, name, node in sorted(there, key=itemgetter(0)) if node.stopped == generation}
+    there = [(view.said[name], name, node) for name, node in view.nodes.items()]
+    there += [(said, name, node) for name, (node, said) in view.parted.items()]
+    told = {
+        name: node.failure
+        for _, name, node in sorted(there, key=itemgetter(0))
+        if node.failure is not None and node.stopped == generation
+    }
     again = next((name for name, failure in told.items() if failure.rank == first.rank), "")
     if not again and first.kind is FailureKind.COMMUNICATION:
         again = first.node  # it found the cause since, and counts the first among the others
