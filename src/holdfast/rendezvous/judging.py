@@ -89,8 +89,8 @@ def _failures(view: View, first: Failure, generation: int) -> list[Failure]:
     """All failures of the generation in the order in which the store heard of them; clocks are never compared. What a
     node said last is what it knows best.
     """
-    there = [(view.said[name], name, node) for name, node in view.nodes.items()]
-    there += [(said, name, node) for name, (node, said) in view.parted.items()]
+    there = [(view.said[name], name, node) for name, node in view.nodes.items() if node.failure is not None]
+    there += [(said, name, node) for name, (node, said) in view.parted.items() if node.failure is not None]
     told = {
         name: node.failure
         for _, name, node in sorted(there, key=itemgetter(0))
