@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 
 import pytest
 
+from holdfast.launcher import LaunchConfig, elastic_launch
+from holdfast.processes import DefaultLogsSpecs
 from holdfast.rendezvous import ended_runs
 from holdfast.rendezvous.ended_runs import NOTES_MAX, find_end, is_late, launch_of, note_end, seconds_ago
 from holdfast.rendezvous.records import End, EndKind
@@ -43,6 +46,38 @@ def test_the_same_step_of_a_schedulers_job_is_one_launch():
     assert not is_late(note, {**STEP, "SLURM_RESTART_COUNT": "1"}, began_s=later)
     assert not is_late(note, {}, began_s=later)
     assert launch_of({}) == ""
+
+
+def test_a_process_that_has_run_other_jobs_is_late_only_for_what_ended_after_it_began_this_one():
+    before = ended_runs.now_s()
+    note_end("job", "there", END, environ=STEP)
+    note = find_end("job", "there")
+    assert is_late(note, STEP, made_s=before)
+    assert not is_late(note, STEP, made_s=ended_runs.now_s())
+
+
+def test_a_process_runs_the_same_job_again_and_again(tmp_path, monkeypatch):
+    """As in a notebook: the host of a job that has ended begins it anew, although its process is older than the end."""
+    with socket.create_server(("localhost", 0)) as probe:
+        port = probe.getsockname()[1]
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=2,
+        nproc_per_node=1,
+        run_id="sweep",
+        rdzv_backend="c10d",
+        rdzv_endpoint=f"localhost:{port}",
+        rdzv_configs={"last_call_timeout": 0.01},
+        logs_specs=DefaultLogsSpecs(log_dir=str(tmp_path / "logs")),
+    )
+    for name, value in STEP.items():
+        monkeypatch.setenv(name, value)
+    for value in range(3):
+        assert elastic_launch(config, same)(value) == {0: value}
+
+
+def same(value):
+    return value
 
 
 def test_a_note_of_another_boot_or_machine_means_nothing(monkeypatch):

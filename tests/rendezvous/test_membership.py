@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
+import msgspec
 import pytest
 from simulated_agent import offer
 
@@ -21,7 +22,7 @@ from holdfast.rendezvous.membership import (
     Membership,
     Transact,
 )
-from holdfast.rendezvous.records import End, EndKind, Failure, Keys, encode
+from holdfast.rendezvous.records import End, EndKind, Failure, Generation, Keys, encode
 
 KEYS = Keys("job")
 TTL_S = 10.0
@@ -100,6 +101,21 @@ def talk():
 
 def kinds(effects):
     return [type(effect) for effect in effects]
+
+
+def test_others_are_told_of_the_lease_that_was_granted(talk):
+    """etcd grants whole seconds, and 2 s at least. If the store loses its data, others wait for that time."""
+    talk.seek()
+    talk.read()
+    longer_s = 1.5 * talk.take(Grant).ttl_s
+    talk.membership.granted(talk.keyspace.grant(longer_s, talk.now), talk.now)
+    talk.step()
+    talk.transact()  # join
+    talk.transact()  # lead
+    talk.read()
+    made = talk.take(Transact).transaction.then[0]
+    assert msgspec.json.decode(made.value, type=Generation).lease_s == longer_s
+    assert talk.membership.fence_at < talk.now + longer_s
 
 
 def test_it_reads_before_it_writes(talk):

@@ -214,3 +214,15 @@ def test_what_reads_a_directory_of_an_elastic_job_names_the_others(tmp_path, cap
     assert run.notes[0] == f"This is the part of one agent. The job has 3 more beside it: holdfast report '{tmp_path}'"
     assert Path(nodes[2].directory).is_dir()
     assert len(in_json(capsys, tmp_path)["nodes"]) == 4
+
+
+def test_a_node_that_was_done_and_left_does_not_make_a_success_of_a_job_that_failed(tmp_path):
+    """It exits with 0 when the others take too long, or when it is cut off. How the job ends comes after that."""
+    common = {"job": "beef0123456789ab", "backend": "c10d", "min_nodes": 2, "max_nodes": 2}
+    done = written_runs.WrittenNode(tmp_path, host="machine1", rank=0, random="aaaa0000", **common)
+    done.passes(0.1).starts(generation=1, nodes=2).ends("succeeded", 20).done("succeeded")
+    failed = written_runs.WrittenNode(tmp_path, host="machine2", rank=1, random="aaaa0001", **common)
+    failed.passes(0.1).starts(generation=1, nodes=2).ends("failed", 400, "rank 1 failed").fails(1)
+    failed.verdict(failed.failure(1), "stop", "no restart is left").done("failed", "no restart is left")
+    run = find_run(str(tmp_path))
+    assert (run.outcome, run.reason, len(run.nodes)) == (Outcome.FAILED, "no restart is left", 2)

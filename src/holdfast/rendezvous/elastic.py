@@ -12,6 +12,7 @@ import select
 import threading
 import time
 from contextlib import aclosing, suppress
+from itertools import count
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -72,6 +73,9 @@ LEAVE_TIMEOUT_S = 5.0
 
 log = get_logger(__name__)
 
+_handlers_made = count()
+"""How many handlers this process has made."""
+
 
 class ElasticRendezvous(RendezvousHandler):
     """Meets other nodes in a store. For one agent and one thread."""
@@ -101,6 +105,8 @@ class ElasticRendezvous(RendezvousHandler):
         self._handover: Handover | None = None
         self._fence_lock = threading.Lock()
         self._warned_of = ""
+        is_first = next(_handlers_made) == 0
+        self._made_s = None if is_first else time.clock_gettime(time.CLOCK_BOOTTIME)
 
     # The interface
 
@@ -510,7 +516,7 @@ class ElasticRendezvous(RendezvousHandler):
         note = find_end(self._run_id, self._place.name)
         if note is None:
             return
-        if is_late(note):
+        if is_late(note, made_s=self._made_s):
             raise RendezvousClosedError(
                 f"run {self._run_id!r} has ended before this agent could join it ({note.kind}: {note.reason})"
             )

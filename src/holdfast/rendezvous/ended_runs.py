@@ -5,7 +5,8 @@ on the same machine a little later would serve a new store and run the finished 
 leaves a note, and one that is about to serve reads it.
 
 An agent is late if it is certain that it belongs to the job that has ended: its process began before that, or the same
-step of a scheduler's job started both. Everybody else runs the job anew, as somebody who repeats a command expects.
+step of a scheduler's job started both. Everybody else runs the job anew, as somebody who repeats a command expects. So
+does a process that runs one job after the other, such as a notebook: what it begins after the end is new.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def note_end(run_id: str, endpoint: str, end: End, environ: Mapping[str, str] = 
     directory = _directory()
     if not directory:
         return
-    note = Note(end.kind, end.reason[:REASON_MAX_CHARACTERS], _now_s(), _boot(), launch_of(environ))
+    note = Note(end.kind, end.reason[:REASON_MAX_CHARACTERS], now_s(), _boot(), launch_of(environ))
     with suppress(OSError):
         os.makedirs(directory, mode=0o700, exist_ok=True)
         write_whole(os.path.join(directory, _name(run_id, endpoint)), msgspec.json.encode(note))
@@ -90,8 +91,17 @@ def find_end(run_id: str, endpoint: str) -> Note | None:
     return note if note.boot == _boot() else None
 
 
-def is_late(note: Note, environ: Mapping[str, str] = os.environ, began_s: float | None = None) -> bool:
-    """Whether this process belongs to the job that has ended."""
+def is_late(
+    note: Note,
+    environ: Mapping[str, str] = os.environ,
+    began_s: float | None = None,
+    made_s: float | None = None,
+) -> bool:
+    """Whether this process belongs to the job that has ended. `made_s` is when it made this agent, by `now_s`, if that
+    is not its first one.
+    """
+    if made_s is not None:
+        return made_s < note.ended_s
     launch = launch_of(environ)
     if launch and launch == note.launch:
         return True
@@ -99,7 +109,7 @@ def is_late(note: Note, environ: Mapping[str, str] = os.environ, began_s: float 
 
 
 def seconds_ago(note: Note) -> float:
-    return max(0.0, _now_s() - note.ended_s)
+    return max(0.0, now_s() - note.ended_s)
 
 
 def _directory() -> str:
@@ -118,7 +128,8 @@ def _forget_the_oldest(directory: str) -> None:
         os.unlink(path)
 
 
-def _now_s() -> float:
+def now_s() -> float:
+    """The clock of this boot, which also runs while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

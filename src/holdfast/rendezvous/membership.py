@@ -161,6 +161,8 @@ class Membership:
         self._registrations += 1
         self.me = replace(self.me, node=f"{self._name}.{self._registrations}", lease=lease.id, published=None)
         self._ttl_s = lease.ttl_s
+        # etcd grants whole seconds, and 2 s at least: others have to wait for what the fence counts on.
+        self.settings = replace(self.settings, lease_s=max(self.settings.lease_s, lease.ttl_s))
         self.kept(lease.ttl_s, sent_at)
 
     def kept(self, ttl_s: float, sent_at: float) -> None:

@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from holdfast.report.records import Attempt, Node
 
 _BY_WEIGHT = (
-    *(Outcome.RUNNING, Outcome.SUCCEEDED, Outcome.FAILED, Outcome.INTERRUPTED),
+    *(Outcome.RUNNING, Outcome.FAILED, Outcome.SUCCEEDED, Outcome.INTERRUPTED),
     *(Outcome.CLOSED, Outcome.LOST, Outcome.UNKNOWN),
 )
-"""Which agent's outcome is the job's: where one has succeeded so has the job, whatever became of those that left."""
+"""Which agent's outcome is the job's. An agent fails only of the job's own end. One may succeed before that: when its
+workers are done, it leaves if the others take too long, or if it is cut off. Otherwise, where one has succeeded so has
+the job, whatever became of those that left.
+"""
 
 _BY_WEIGHT_WITHOUT_ID = (
     *(Outcome.RUNNING, Outcome.FAILED, Outcome.LOST, Outcome.INTERRUPTED),

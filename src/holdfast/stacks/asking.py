@@ -129,6 +129,9 @@ class Answer:
 def ask(target: WorkerTarget, *, spares_pauses: bool = False) -> Answer | None:
     """Send the signal to the process that will answer it; None if there is none. The answer is to be closed.
 
+    That is the first of a worker's family that has the handler. What it has forked has the handler, too, and is not
+    asked in its place if it cannot answer: where the helpers of a stopped worker are says nothing of the worker.
+
     A signal ends a `pause()`. One that `spares_pauses` is not sent to a process that waits there, where the kernel
     tells.
     """
@@ -141,11 +144,15 @@ def ask(target: WorkerTarget, *, spares_pauses: bool = False) -> Answer | None:
         except OSError:
             continue
         # All of this is about the process that the descriptor stands for, or sending fails.
+        has_handler = False
         with suppress(OSError):
-            if _answers(pid, target.stacks_path) and not (spares_pauses and _waits_for_signal(pid)):
+            has_handler = _has_handler(pid, target.stacks_path)
+            if has_handler and _can_answer(pid) and not (spares_pauses and _waits_for_signal(pid)):
                 signal.pidfd_send_signal(pidfd, SIGNAL)
                 return Answer(pid, pidfd, target.stacks_path, size)
         os.close(pidfd)
+        if has_handler:
+            break
     return None
 
 
@@ -211,10 +218,13 @@ def _family(pid: int) -> Iterable[int]:
             found += children_of(member)
 
 
-def _answers(pid: int, stacks_path: str) -> bool:
+def _has_handler(pid: int, stacks_path: str) -> bool:
     """Whether a process catches the signal, and holds the file to which it then writes."""
-    status = _read(f"/proc/{pid}/status")
-    return _state(status) not in STANDING | GONE and _has_signal(status, b"SigCgt") and _holds(pid, stacks_path)
+    return _has_signal(_read(f"/proc/{pid}/status"), b"SigCgt") and _holds(pid, stacks_path)
+
+
+def _can_answer(pid: int) -> bool:
+    return process_state(pid) not in STANDING | GONE
 
 
 def _state(status: bytes) -> str:
