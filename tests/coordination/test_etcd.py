@@ -642,19 +642,13 @@ def test_it_works_in_a_loop_thread(etcd):
 # What it is made from
 
 
-def test_without_the_package_there_is_one_clear_line(monkeypatch):
-    monkeypatch.setitem(sys.modules, "aetcd", None)
-    with pytest.raises(InputError) as raised:
-        EtcdStore([("127.0.0.1", 2379)])
-    assert str(raised.value) == "--rdzv-backend etcd: needs the package aetcd; pip install 'holdfast[etcd]'"
-
-
 @pytest.mark.parametrize(
     ("endpoints", "options", "text"),
     [
         ([], {}, "no endpoint"),
         ([("h", 1)], {"cert": "/dev/null"}, "given together"),
         ([("h", 1)], {"ca_cert": "/no/such/file"}, r"'/no/such/file' cannot be read: No such file"),
+        ([("127.0.0.1", 1), ("h", 1)], {"user": "u", "password": "p"}, "the password would go to h in plain text"),
     ],
 )
 def test_what_does_not_fit_together_is_refused_at_once(endpoints, options, text):

@@ -8,9 +8,11 @@ from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
 
+from holdfast.coordination import etcd_messages as messages
 from holdfast.coordination.errors import CompactedError, LeaseLostError, StoreRefusedError, StoreUnavailableError
-from holdfast.coordination.etcd_connection import EtcdConnection, TlsFiles
+from holdfast.coordination.etcd_connection import EtcdConnection
 from holdfast.coordination.etcd_errors import OldTokenError, OtherClusterError
+from holdfast.coordination.etcd_security import TlsFiles
 from holdfast.coordination.keyspace import TTL_MAX_S, TTL_MIN_S
 from holdfast.coordination.model import (
     Change,
@@ -29,11 +31,17 @@ from holdfast.coordination.store import CoordinationStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import Any
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Any, TypeVar
 
+    from holdfast.coordination.etcd_connection import Member
+    from holdfast.coordination.etcd_rpc import Methods, Unary
     from holdfast.coordination.model import Compare, Operation, Transaction
     from holdfast.coordination.store import Watch
+
+    Request = TypeVar("Request")
+    Response = TypeVar("Response")
+    Answer = TypeVar("Answer", messages.RangeResponse, messages.TxnResponse)
 
 DEFAULT_PREFIX = "/holdfast/"
 """What the keys of all jobs begin with, in a cluster that others may use as well."""
@@ -48,8 +56,12 @@ class EtcdStore(CoordinationStore):
     A transaction without an answer raises StoreUnavailableError and is not sent again. `answer_timeout_s` is how long
     any request may take; all other timeouts are shares of it. A caller with a lease makes it a fraction of the lease.
 
+    All is said over TLS if certificates are given: `ca_cert` is whom to trust (without it the system's authorities),
+    `cert` and `cert_key` are who we are. Otherwise it is plain text.
+
     Raises:
-        InputError: the package aetcd is not installed, or what is given does not fit together.
+        InputError: a package is not installed, what is given does not fit together, or a password would be sent in
+            plain text to another machine.
     """
 
     def __init__(
@@ -67,51 +79,54 @@ class EtcdStore(CoordinationStore):
         self._connection = EtcdConnection(
             endpoints,
             None if user is None else (user, password or ""),
-            TlsFiles(ca_cert, cert, cert_key),
+            TlsFiles(ca_cert, cert, cert_key) if ca_cert or cert or cert_key else None,
             answer_timeout_s,
         )
-        self._rpc = self._connection.rpc
         self._space = _Space(prefix)
         self._revision = 0
         self._refusal = ""
         self._watches: set[_EtcdWatch] = set()
 
     async def get(self, key: str) -> Entry | None:
-        answer = await self._ask_quorum("Range", self._rpc.RangeRequest(key=self._space.key(key)), may_repeat=True)
+        answer = await self._ask_quorum(
+            lambda methods: methods.range, messages.RangeRequest(key=self._space.key(key)), may_repeat=True
+        )
         return self._space.entry(answer.kvs[0]) if answer.kvs else None
 
     async def get_prefix(self, prefix: str) -> Snapshot:
         first, end = self._space.range(prefix)
-        answer = await self._ask_quorum("Range", self._rpc.RangeRequest(key=first, range_end=end), may_repeat=True)
+        answer = await self._ask_quorum(
+            lambda methods: methods.range, messages.RangeRequest(key=first, range_end=end), may_repeat=True
+        )
         return Snapshot(answer.header.revision, tuple(map(self._space.entry, answer.kvs)))
 
     async def transact(self, transaction: Transaction) -> Outcome:
         check(transaction)
-        request = self._rpc.TxnRequest(
+        request = messages.TxnRequest(
             compare=map(self._as_compare, transaction.compares),
             success=map(self._as_operation, transaction.then),
             failure=map(self._as_operation, transaction.otherwise),
         )
         if not transaction.then and not transaction.otherwise:
             # Without any operation a member would answer from what it has, which may be old.
-            read = self._rpc.RangeRequest(key=self._space.key(""), count_only=True)
-            request.success.append(self._rpc.RequestOp(request_range=read))
-        answer = await self._ask_quorum("Txn", request)
+            read = messages.RangeRequest(key=self._space.key(""), count_only=True)
+            request.success.append(messages.RequestOp(request_range=read))
+        answer = await self._ask_quorum(lambda methods: methods.transact, request)
         return Outcome(answer.succeeded, answer.header.revision)
 
     async def grant(self, ttl_s: float) -> Lease:
         """A new lease, of whole seconds and at least etcd's own minimum of 2 s."""
         if not TTL_MIN_S <= ttl_s <= TTL_MAX_S:
             raise ValueError(f"a lease of {ttl_s} s: it can be {TTL_MIN_S} to {TTL_MAX_S:.0f} s")
-        answer = await self._ask("lease", "LeaseGrant", self._rpc.LeaseGrantRequest(TTL=math.ceil(ttl_s)))
+        answer = await self._ask(lambda methods: methods.grant, messages.LeaseGrantRequest(TTL=math.ceil(ttl_s)))
         return Lease(answer.ID, float(answer.TTL))
 
     async def keep_alive(self, lease_id: int) -> float:
-        request = self._rpc.LeaseKeepAliveRequest(ID=lease_id)
+        request = messages.LeaseKeepAliveRequest(ID=lease_id)
 
-        async def exchange(member: Any) -> Any:
+        async def exchange(member: Member) -> Any:
             timeout_s, metadata = self._connection.answer_timeout_s, self._connection.metadata
-            async for answer in member.lease.LeaseKeepAlive([request], timeout=timeout_s, metadata=metadata):
+            async for answer in member.methods.keep_alive([request], timeout=timeout_s, metadata=metadata):
                 # A leader that was stopped goes on for a moment as if it still led. It does not know of newer leases.
                 if answer.header.raft_term < self._connection.term:
                     raise StoreUnavailableError(f"etcd at {member.name} answers from before the last election")
@@ -128,8 +143,8 @@ class EtcdStore(CoordinationStore):
 
     async def revoke(self, lease_id: int) -> None:
         with suppress(LeaseLostError):
-            request = self._rpc.LeaseRevokeRequest(ID=lease_id)
-            await self._ask("lease", "LeaseRevoke", request, may_repeat=True)
+            request = messages.LeaseRevokeRequest(ID=lease_id)
+            await self._ask(lambda methods: methods.revoke, request, may_repeat=True)
 
     def watch(self, prefix: str, from_revision: int) -> Watch:
         watch = _EtcdWatch(self._connection, self._space, prefix, from_revision)
@@ -148,25 +163,30 @@ class EtcdStore(CoordinationStore):
     def local_address(self) -> str | None:
         return self._connection.local_address()
 
-    async def _ask(self, service: str, method: str, request: Any, *, may_repeat: bool = False) -> Any:
+    async def _ask(
+        self, method: Callable[[Methods], Unary[Request, Response]], request: Request, *, may_repeat: bool = False
+    ) -> Response:
         connection = self._connection
         if self._refusal:
             raise StoreRefusedError(self._refusal)
-        return await connection.request(
-            lambda member: getattr(getattr(member, service), method)(
+        answer: Response = await connection.request(
+            lambda member: method(member.methods)(
                 request, timeout=connection.answer_timeout_s, metadata=connection.metadata
             ),
             may_repeat=may_repeat,
         )
+        return answer
 
-    async def _ask_quorum(self, method: str, request: Any, *, may_repeat: bool = False) -> Any:
+    async def _ask_quorum(
+        self, method: Callable[[Methods], Unary[Request, Answer]], request: Request, *, may_repeat: bool = False
+    ) -> Answer:
         """The answer to a read or a transaction: more than half of the members stand behind it.
 
         Raises:
             StoreRefusedError: it is from before what we have seen, so etcd has lost data.
         """
         seen = self._revision
-        answer = await self._ask("kv", method, request, may_repeat=may_repeat)
+        answer = await self._ask(method, request, may_repeat=may_repeat)
         revision = answer.header.revision
         if revision < seen:
             self._refusal = (
@@ -177,26 +197,26 @@ class EtcdStore(CoordinationStore):
         self._revision = max(self._revision, revision)
         return answer
 
-    def _as_compare(self, compare: Compare) -> Any:
-        message = self._rpc.Compare(key=self._space.key(compare.key), result=self._rpc.Compare.EQUAL)
+    def _as_compare(self, compare: Compare) -> messages.Compare:
+        message = messages.Compare(key=self._space.key(compare.key), result=messages.Compare.EQUAL)
         if isinstance(compare, Created):
-            message.target = self._rpc.Compare.CREATE
+            message.target = messages.Compare.CREATE
             message.create_revision = compare.revision
         else:
-            message.target = self._rpc.Compare.MOD
+            message.target = messages.Compare.MOD
             message.mod_revision = compare.revision
         return message
 
-    def _as_operation(self, operation: Operation) -> Any:
+    def _as_operation(self, operation: Operation) -> messages.RequestOp:
         if isinstance(operation, Put):
-            put = self._rpc.PutRequest(key=self._space.key(operation.key), value=operation.value, lease=operation.lease)
-            return self._rpc.RequestOp(request_put=put)
+            put = messages.PutRequest(key=self._space.key(operation.key), value=operation.value, lease=operation.lease)
+            return messages.RequestOp(request_put=put)
         if isinstance(operation, Delete):
-            delete = self._rpc.DeleteRangeRequest(key=self._space.key(operation.key))
+            delete = messages.DeleteRangeRequest(key=self._space.key(operation.key))
         else:
             first, end = self._space.range(operation.prefix)
-            delete = self._rpc.DeleteRangeRequest(key=first, range_end=end)
-        return self._rpc.RequestOp(request_delete_range=delete)
+            delete = messages.DeleteRangeRequest(key=first, range_end=end)
+        return messages.RequestOp(request_delete_range=delete)
 
 
 class _Space:
@@ -220,14 +240,14 @@ class _Space:
     def text(self, key: bytes) -> str:
         return key[self._prefix_bytes :].decode()
 
-    def entry(self, stored: Any) -> Entry:
+    def entry(self, stored: messages.KeyValue) -> Entry:
         return Entry(self.text(stored.key), stored.value, stored.create_revision, stored.mod_revision, stored.lease)
 
-    def changes(self, events: Any, event_type: Any) -> Iterator[Changes]:
+    def changes(self, events: Iterable[messages.Event]) -> Iterator[Changes]:
         """One batch for each revision. etcd sends all events of a revision in one message, and messages in order."""
         for revision, group in groupby(events, key=attrgetter("kv.mod_revision")):
             changes = (
-                Change(self.text(event.kv.key), self.entry(event.kv) if event.type == event_type.PUT else None)
+                Change(self.text(event.kv.key), self.entry(event.kv) if event.type == messages.Event.PUT else None)
                 for event in group
             )
             yield Changes(revision, tuple(changes))
@@ -241,9 +261,8 @@ class _EtcdWatch(QueuedWatch):
         self._connection = connection
         self._space = space
         first, end = space.range(prefix)
-        rpc = connection.rpc
-        create = rpc.WatchCreateRequest(key=first, range_end=end, start_revision=max(1, from_revision))
-        self._request = rpc.WatchRequest(create_request=create)
+        create = messages.WatchCreateRequest(key=first, range_end=end, start_revision=max(1, from_revision))
+        self._request = messages.WatchRequest(create_request=create)
         self.reading = asyncio.get_running_loop().create_task(self._read())
 
     def _end(self) -> None:
@@ -260,8 +279,8 @@ class _EtcdWatch(QueuedWatch):
         except Exception as error:  # noqa: BLE001 - whoever iterates gets it
             self.fail(error)
 
-    async def _read_from(self, member: Any) -> None:
-        call = member.watch.Watch(metadata=self._connection.metadata)
+    async def _read_from(self, member: Member) -> None:
+        call = member.methods.watch(metadata=self._connection.metadata)
         try:
             with self._connection.supervised(member):
                 async with asyncio.timeout(self._connection.answer_timeout_s):
@@ -276,7 +295,7 @@ class _EtcdWatch(QueuedWatch):
         finally:
             call.cancel()
 
-    def _take(self, answer: Any, member: Any) -> None:
+    def _take(self, answer: Any, member: Member) -> None:
         if not hasattr(answer, "events"):  # the end of the stream
             self.fail(StoreUnavailableError(f"etcd at {member.name} ended a watch"))
             return
@@ -287,5 +306,5 @@ class _EtcdWatch(QueuedWatch):
             reason = answer.cancel_reason or "without a reason"
             self.fail(StoreUnavailableError(f"etcd at {member.name} ended a watch: {reason}"))
         else:
-            for changes in self._space.changes(answer.events, self._connection.rpc.Event):
+            for changes in self._space.changes(answer.events):
                 self.deliver(changes)

@@ -10,10 +10,10 @@ Every request says that it needs a member which has a leader: one that is cut of
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from contextlib import contextmanager, suppress
 
+from holdfast.coordination import etcd_messages as messages
 from holdfast.coordination.errors import CoordinationError, StoreRefusedError, StoreUnavailableError
 from holdfast.coordination.etcd_errors import (
     FROM_ETCD,
@@ -27,12 +27,16 @@ from holdfast.coordination.etcd_errors import (
     as_ours,
     most_telling,
 )
+from holdfast.coordination.etcd_rpc import Methods, load_grpc
+from holdfast.coordination.etcd_security import check_password
 from holdfast.errors.tree import InputError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
     from typing import Any, TypeAlias
+
+    from holdfast.coordination.etcd_security import TlsFiles
 
     Endpoint: TypeAlias = tuple[str, int]
 
@@ -55,30 +59,14 @@ NEEDS_LEADER = ("hasleader", "true")
 """What goes with a request that a member without a leader must not answer."""
 
 
-class TlsFiles:
-    """Paths of the certificates: whom to trust, and who we are."""
-
-    def __init__(self, ca_cert: str | None, cert: str | None, cert_key: str | None) -> None:
-        if (cert is None) != (cert_key is None):
-            raise InputError("etcd: a certificate and its key are given together; one of cert and key is missing")
-        self._paths = (ca_cert, cert_key, cert)
-        self.read()
-
-    def __bool__(self) -> bool:
-        return any(self._paths)
-
-    def read(self) -> list[bytes | None]:
-        """The trusted certificates, our key and our certificate. They get renewed: each connection reads them."""
-        return [None if path is None else _read(path) for path in self._paths]
-
-
 class Member:
     """One member of the cluster, as long as the connection to it is open."""
 
-    def __init__(self, endpoint: Endpoint, channel: Any, rpc: Any) -> None:
+    def __init__(self, endpoint: Endpoint, channel: Any) -> None:
         self.endpoint = endpoint
         self.name = name_of(endpoint)
         self.channel = channel
+        self.methods = Methods(channel)
         self.can_serve = True
         """Whether it had a leader when it was last heard."""
 
@@ -88,12 +76,6 @@ class Member:
         self.is_checked = False
         """Whether a sign of life is waited for."""
 
-        self.kv = rpc.KVStub(channel)
-        self.lease = rpc.LeaseStub(channel)
-        self.watch = rpc.WatchStub(channel)
-        self.auth = rpc.AuthStub(channel)
-        self.maintenance = rpc.MaintenanceStub(channel)
-
 
 class EtcdConnection:
     """The connections to a cluster. Every timeout is a share of `answer_timeout_s`, which follows from the lease."""
@@ -102,12 +84,15 @@ class EtcdConnection:
         self,
         endpoints: Sequence[Endpoint],
         credentials: tuple[str, str] | None,
-        tls_files: TlsFiles,
+        tls_files: TlsFiles | None,
         answer_timeout_s: float,
     ) -> None:
+        """Without `tls_files` all is said in plain text, and a password only to the machine itself."""
         if not endpoints:
             raise InputError("etcd: no endpoint; at least one host and port is needed")
-        self.rpc = load_rpc()
+        if credentials is not None and tls_files is None:
+            check_password(endpoints)
+        self._grpc = load_grpc()
         self.answer_timeout_s = answer_timeout_s
         self.term = 0
         """The highest term of etcd's elections that any member has answered from."""
@@ -216,7 +201,7 @@ class EtcdConnection:
     async def _attempt(self, endpoint: Endpoint, ask: Callable[[Member], Awaitable[Any]]) -> tuple[Member, Any]:
         member = self._members.get(endpoint)
         if member is None:
-            member = self._members[endpoint] = Member(endpoint, self._open_channel(endpoint), self.rpc)
+            member = self._members[endpoint] = Member(endpoint, self._open_channel(endpoint))
         return member, await ask(member)
 
     def _heard(self, member: Member) -> None:
@@ -276,7 +261,7 @@ class EtcdConnection:
         """Raises our errors for gRPC's. Lets go of a member whose connection broke; one that is only slow is kept."""
         try:
             yield
-        except self.rpc.AioRpcError as error:
+        except self._grpc.aio.AioRpcError as error:
             code, details = error.code().name, error.details() or "no details"
             ours = as_ours(code, details, member.name)
             is_heard = details.startswith(FROM_ETCD) or code == "DEADLINE_EXCEEDED"
@@ -317,7 +302,7 @@ class EtcdConnection:
         try:
             async with asyncio.timeout(self._silence_s):
                 with self.errors_of(member):
-                    await member.maintenance.Status(self.rpc.StatusRequest(), metadata=self.metadata)
+                    await member.methods.status(messages.StatusRequest(), metadata=self.metadata)
             member.can_serve = True
         except TimeoutError:
             self.let_go_of(member)
@@ -374,8 +359,8 @@ class EtcdConnection:
         """See that a member can be used: that it has a leader, and is of the right cluster."""
 
         async def ask(member: Member) -> Any:
-            return await member.maintenance.Status(
-                self.rpc.StatusRequest(), timeout=self.answer_timeout_s, metadata=self.metadata
+            return await member.methods.status(
+                messages.StatusRequest(), timeout=self.answer_timeout_s, metadata=self.metadata
             )
 
         with suppress(NotPermittedError):
@@ -398,20 +383,18 @@ class EtcdConnection:
             "grpc.max_send_message_length": -1,
         }
         target = name_of(endpoint)
-        if not self._tls_files:
-            return self.rpc.insecure_channel(target, options=list(options.items()))
-        import grpc  # noqa: PLC0415 - comes with the optional package
-
-        credentials = grpc.ssl_channel_credentials(*self._tls_files.read())
-        return self.rpc.secure_channel(target, credentials, options=list(options.items()))
+        if self._tls_files is None:
+            return self._grpc.aio.insecure_channel(target, options=list(options.items()))
+        credentials = self._grpc.ssl_channel_credentials(*self._tls_files.read())
+        return self._grpc.aio.secure_channel(target, credentials, options=list(options.items()))
 
     async def _authenticate(self, member: Member) -> None:
         assert self._credentials is not None
         name, password = self._credentials
-        request = self.rpc.AuthenticateRequest(name=name, password=password)
+        request = messages.AuthenticateRequest(name=name, password=password)
 
         async def ask(member: Member) -> Any:
-            return await member.auth.Authenticate(request, timeout=self.answer_timeout_s, metadata=(NEEDS_LEADER,))
+            return await member.methods.authenticate(request, timeout=self.answer_timeout_s, metadata=(NEEDS_LEADER,))
 
         try:
             self._token = (await self._ask_once(member, ask)).token
@@ -484,37 +467,3 @@ def _look_at(attempt: asyncio.Task[Any]) -> None:
 def name_of(endpoint: Endpoint) -> str:
     host, port = endpoint
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise InputError(f"etcd: the certificate {path!r} cannot be read: {error.strerror}") from None
-
-
-def load_rpc() -> Any:
-    """The messages and stubs of etcd's protocol, from the optional package."""
-    try:
-        with _quiet():
-            from aetcd import rpc  # noqa: PLC0415 - an optional package
-    except ImportError:
-        raise InputError("--rdzv-backend etcd: needs the package aetcd; pip install 'holdfast[etcd]'") from None
-    return rpc
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence gRPC, which writes to stderr what it raises as well.
-
-    It asks the environment when it is imported. Workers inherit the environment, so that is put back.
-    """
-    if "GRPC_VERBOSITY" in os.environ:
-        yield
-        return
-    os.environ["GRPC_VERBOSITY"] = "NONE"
-    try:
-        yield
-    finally:
-        del os.environ["GRPC_VERBOSITY"]

@@ -62,7 +62,7 @@ class EmbeddedAccess(Struct, frozen=True, tag="embedded"):
 
 
 class EtcdAccess(Struct, frozen=True, tag="etcd"):
-    """How to reach a cluster of etcd."""
+    """How to reach a cluster of etcd: over TLS if certificates are named, and otherwise in plain text."""
 
     endpoints: tuple[tuple[str, int], ...]
     user: str | None

@@ -6,9 +6,10 @@ import socket
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.coordination.loopback import is_loopback
 from holdfast.doctor.finding import Finding, Topic
 from holdfast.doctor.network import Interface, interfaces, resolve, source_address
-from holdfast.rendezvous.addresses import is_loopback, is_own, told_to_others
+from holdfast.rendezvous.addresses import is_own, told_to_others
 from holdfast.rendezvous.static import LOOPBACK
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from holdfast.rendezvous.addresses import bracketed
 if TYPE_CHECKING:
     from typing import Any
 
+    from holdfast.coordination.etcd_connection import EtcdConnection
     from holdfast.doctor.context import Meeting
 
 ANSWER_MAX_S = 2.0
@@ -83,9 +84,9 @@ class Facts(NamedTuple):
 
 def probe(meeting: Meeting) -> Facts:
     try:
-        from holdfast.coordination.etcd_connection import load_rpc  # noqa: PLC0415 - an optional package
+        from holdfast.coordination.etcd_rpc import load_grpc  # noqa: PLC0415 - an optional package
 
-        load_rpc()
+        load_grpc()
         tls = meeting.tls.client_context()
     except InputError as error:
         members = tuple(Member(bracketed(*endpoint), connect(*endpoint)) for endpoint in meeting.endpoints)
@@ -118,11 +119,12 @@ async def _member(meeting: Meeting, endpoint: tuple[str, int], tls: Any) -> Memb
 
 
 async def _status(meeting: Meeting, endpoint: tuple[str, int]) -> tuple[Status | None, str]:
-    from holdfast.coordination.etcd_connection import EtcdConnection, TlsFiles  # noqa: PLC0415 - needs the package
+    from holdfast.coordination.etcd_connection import EtcdConnection  # noqa: PLC0415 - needs the package
+    from holdfast.coordination.etcd_security import TlsFiles  # noqa: PLC0415 - likewise
 
     credentials = None if meeting.user is None else (meeting.user, meeting.password or "")
     try:
-        files = TlsFiles(*meeting.tls)
+        files = TlsFiles(*meeting.tls) if meeting.tls else None
         connection = EtcdConnection([endpoint], credentials, files, ANSWER_MAX_S)
     except InputError as error:
         return None, str(error)
@@ -137,21 +139,23 @@ async def _status(meeting: Meeting, endpoint: tuple[str, int]) -> tuple[Status |
         await connection.close()
 
 
-async def _read_status(connection: Any) -> Status:
-    member, rpc = await connection.member(), connection.rpc
-    options = {"timeout": ANSWER_MAX_S, "metadata": connection.metadata}
+async def _read_status(connection: EtcdConnection) -> Status:
+    from holdfast.coordination import etcd_messages as messages  # noqa: PLC0415 - needs the package
+
+    member = await connection.member()
+    timeout_s, metadata = ANSWER_MAX_S, connection.metadata
     with connection.errors_of(member):
-        said = await member.maintenance.Status(rpc.StatusRequest(), **options)
+        said = await member.methods.status(messages.StatusRequest(), timeout=timeout_s, metadata=metadata)
     alarms: tuple[str, ...] = ()
     members = None
     # Who may look at these is etcd's to say.
     with suppress(CoordinationError, ValueError):
         with connection.errors_of(member):
-            told = await member.maintenance.Alarm(rpc.AlarmRequest(action=0), **options)
+            told = await member.methods.alarm(messages.AlarmRequest(), timeout=timeout_s, metadata=metadata)
         alarms = tuple(_ALARMS.get(one.alarm, str(one.alarm)) for one in told.alarms)
     with suppress(CoordinationError, ValueError):
         with connection.errors_of(member):
-            listed = await rpc.ClusterStub(member.channel).MemberList(rpc.MemberListRequest(), **options)
+            listed = await member.methods.members(messages.MemberListRequest(), timeout=timeout_s, metadata=metadata)
         members = len(listed.members)
     return Status(said.version, said.leader, said.header.cluster_id, said.dbSize, members, alarms)
 

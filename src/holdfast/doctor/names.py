@@ -6,9 +6,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.coordination.loopback import is_loopback
 from holdfast.doctor.finding import Finding, Topic
 from holdfast.doctor.network import hostname, resolve
-from holdfast.rendezvous.addresses import is_loopback, is_own
+from holdfast.rendezvous.addresses import is_own
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,7 +22,8 @@ FRAMEWORKS = ("torch", "accelerate", "lightning", "jax", "numpy")
 
 EXTRAS = {
     "cloudpickle": ("notebook", "functions of notebooks in workers of their own"),
-    "aetcd": ("etcd", "--rdzv-backend etcd"),
+    "grpcio": ("etcd", "--rdzv-backend etcd"),
+    "protobuf": ("etcd", "--rdzv-backend etcd"),
     "py-spy": ("stacks", "stacks of workers that do not answer"),
 }
 """By package: the extra that installs it, and what it is for."""
@@ -81,7 +82,7 @@ def judge(facts: Facts, version: str) -> list[Finding]:
     missing = {name: use for name, use in EXTRAS.items() if name not in facts.packages}
     if missing:
         uses = "; ".join(f"{name} is for {use}" for name, (_, use) in missing.items())
-        extras = ",".join(extra for extra, _ in missing.values())
+        extras = ",".join(dict.fromkeys(extra for extra, _ in missing.values()))
         findings.append(
             _topic.note("extras", f"not installed: {uses}", f"pip install 'holdfast[{extras}]', if you need them")
         )

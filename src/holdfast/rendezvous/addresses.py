@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import socket
 from typing import TYPE_CHECKING
 
+from holdfast.coordination.loopback import is_loopback
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-
-def is_loopback(host: str) -> bool:
-    """Whether `host`, as it is written, can mean nothing but the machine it is used on."""
-    if host.lower() in ("localhost", "ip6-localhost", "ip6-loopback"):
-        return True
-    try:
-        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
 
 
 def is_own(address: str) -> bool:

@@ -6,9 +6,10 @@ import os
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from holdfast.coordination.loopback import is_loopback
 from holdfast.errors.tree import InputError
 from holdfast.logger import get_logger
-from holdfast.rendezvous.addresses import bracketed, is_loopback
+from holdfast.rendezvous.addresses import bracketed
 from holdfast.rendezvous.decide import Settings
 from holdfast.rendezvous.hosting import agent_serves
 from holdfast.rendezvous.meeting_place import EmbeddedPlace, EtcdPlace

@@ -1,0 +1,92 @@
+"""The methods of etcd that holdfast calls, by gRPC. The packages for that are optional, and imported when needed."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+
+from holdfast.coordination.etcd_messages import schema
+from holdfast.errors.tree import InputError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterable, Iterator, Sequence
+    from typing import Any, Protocol, TypeAlias, TypeVar
+
+    from holdfast.coordination import etcd_messages as messages
+
+    Request_contra = TypeVar("Request_contra", contravariant=True)
+    Response_co = TypeVar("Response_co", covariant=True)
+    Metadata: TypeAlias = Sequence[tuple[str, str]]
+
+    class Unary(Protocol[Request_contra, Response_co]):
+        """One answer to one request."""
+
+        def __call__(
+            self, request: Request_contra, /, *, timeout: float | None = None, metadata: Metadata = ()
+        ) -> Awaitable[Response_co]: ...
+
+    class Stream(Protocol[Request_contra, Response_co]):
+        """Answers to requests. gRPC's own object: `async for` reads it, or `write` and `read` do."""
+
+        def __call__(
+            self, requests: Iterable[Request_contra] = ..., /, *, timeout: float | None = None, metadata: Metadata = ()
+        ) -> Any: ...
+
+
+class Methods:
+    """What one member can be asked for."""
+
+    def __init__(self, channel: Any) -> None:
+        def of(service: str, method: str) -> Any:
+            return schema.caller(channel, service, method)
+
+        self.range: Unary[messages.RangeRequest, messages.RangeResponse] = of("KV", "Range")
+        self.transact: Unary[messages.TxnRequest, messages.TxnResponse] = of("KV", "Txn")
+        self.grant: Unary[messages.LeaseGrantRequest, messages.LeaseGrantResponse] = of("Lease", "LeaseGrant")
+        self.revoke: Unary[messages.LeaseRevokeRequest, messages.LeaseRevokeResponse] = of("Lease", "LeaseRevoke")
+        self.keep_alive: Stream[messages.LeaseKeepAliveRequest, messages.LeaseKeepAliveResponse] = of(
+            "Lease", "LeaseKeepAlive"
+        )
+        self.watch: Stream[messages.WatchRequest, messages.WatchResponse] = of("Watch", "Watch")
+        self.authenticate: Unary[messages.AuthenticateRequest, messages.AuthenticateResponse] = of(
+            "Auth", "Authenticate"
+        )
+        self.status: Unary[messages.StatusRequest, messages.StatusResponse] = of("Maintenance", "Status")
+        self.alarm: Unary[messages.AlarmRequest, messages.AlarmResponse] = of("Maintenance", "Alarm")
+        self.members: Unary[messages.MemberListRequest, messages.MemberListResponse] = of("Cluster", "MemberList")
+
+
+def load_grpc() -> Any:
+    """The module `grpc`, with `grpc.aio`; whoever has it has protobuf as well.
+
+    Raises:
+        InputError: one of the packages is not installed.
+    """
+    try:
+        with _quiet():
+            import google.protobuf.message_factory  # noqa: F401, PLC0415 - an optional package
+            import grpc.aio  # noqa: PLC0415 - likewise
+
+            grpc.insecure_channel("localhost").close()  # connects to nobody; only now all versions have looked
+    except ImportError as error:
+        package = "protobuf" if "google" in str(error) else "grpcio"
+        raise InputError(f"--rdzv-backend etcd: needs the package {package}; pip install 'holdfast[etcd]'") from None
+    return grpc
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence gRPC, which writes to stderr what it raises as well.
+
+    It asks the environment when it is imported, or for its first channel. Workers inherit the environment, so that is
+    put back.
+    """
+    if "GRPC_VERBOSITY" in os.environ:
+        yield
+        return
+    os.environ["GRPC_VERBOSITY"] = "NONE"
+    try:
+        yield
+    finally:
+        del os.environ["GRPC_VERBOSITY"]

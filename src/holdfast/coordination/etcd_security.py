@@ -1,0 +1,80 @@
+"""What keeps others out of the way to etcd: certificates, and no password without them."""
+
+from __future__ import annotations
+
+from holdfast.coordination.loopback import is_loopback
+from holdfast.errors.tree import InputError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+"""Where distributions keep the authorities that they trust, for an OpenSSL that was built to look elsewhere: of Debian,
+Fedora, SUSE and Alpine.
+"""
+
+
+class TlsFiles:
+    """Paths of the certificates: whom to trust, and who we are. Without `ca_cert` the system's authorities are trusted.
+
+    Raises:
+        InputError: a file is missing.
+    """
+
+    def __init__(self, ca_cert: str | None, cert: str | None, cert_key: str | None) -> None:
+        if (cert is None) != (cert_key is None):
+            raise InputError("etcd: a certificate and its key are given together; one of cert and key is missing")
+        self._paths = (ca_cert or system_authorities(), cert_key, cert)
+        self.read()
+
+    def read(self) -> list[bytes | None]:
+        """The trusted certificates, our key and our certificate. They get renewed: each connection reads them."""
+        return [None if path is None else _read(path) for path in self._paths]
+
+
+def system_authorities() -> str:
+    """The file of the authorities that this machine trusts; SSL_CERT_FILE names another.
+
+    gRPC would trust a list of its own.
+
+    Raises:
+        InputError: there is none.
+    """
+    import os  # noqa: PLC0415 - only where asked for
+    import ssl  # noqa: PLC0415 - likewise
+
+    for path in (ssl.get_default_verify_paths().cafile, *BUNDLES):
+        if path and os.path.isfile(path):
+            return path
+    raise InputError(
+        "etcd: this machine has no file of authorities to trust; name etcd's with --rdzv-conf ca_cert=FILE, or install "
+        "ca-certificates"
+    )
+
+
+def check_password(endpoints: Iterable[tuple[str, int]]) -> None:
+    """See that a password can be sent in plain text: nobody listens on the machine's own loopback.
+
+    Raises:
+        InputError: others could read it on its way.
+    """
+    for host, _ in endpoints:
+        if not is_loopback(host):
+            raise InputError(
+                f"etcd: the password would go to {host} in plain text, for everybody on the way to read; use TLS: "
+                "write https:// before the endpoint, or --rdzv-conf protocol=https"
+            )
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise InputError(f"etcd: the certificate {path!r} cannot be read: {error.strerror}") from None

@@ -1,0 +1,15 @@
+"""Whether a host is the machine itself."""
+
+from __future__ import annotations
+
+import ipaddress
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host`, as it is written, can mean nothing but the machine it is used on."""
+    if host.lower() in ("localhost", "ip6-localhost", "ip6-loopback"):
+        return True
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,65 @@
+"""Messages of a protocol that protobuf describes, made when they are first needed.
+
+protobuf is an optional package, so nothing of it is imported before that. A schema has a pool of descriptors of its
+own: in protobuf's default pool every name can be taken once, and a process may have stubs of the same protocol from
+another package. Code that protoc generates for Python is bound to some versions of protobuf; a descriptor is not.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class Schema:
+    """What a `.proto` file says: its `FileDescriptorProto`, in base64."""
+
+    def __init__(self, package: str, descriptor: str) -> None:
+        self._package = package
+        self._descriptor = descriptor
+        self._lock = Lock()
+        self._pool: Any = None
+
+    def message(self, name: str) -> Any:
+        """The class of a message: `__getattr__` of a module.
+
+        Raises:
+            AttributeError: there is none of this name.
+        """
+        if not name.startswith("_"):
+            from google.protobuf import message_factory  # noqa: PLC0415 - an optional package
+
+            try:
+                return message_factory.GetMessageClass(self._find().FindMessageTypeByName(f"{self._package}.{name}"))
+            except KeyError:
+                pass
+        raise AttributeError(f"the protocol {self._package!r} has no message {name!r}")
+
+    def caller(self, channel: Any, service: str, method: str) -> Any:
+        """What calls a method by a channel of gRPC."""
+        from google.protobuf import message_factory  # noqa: PLC0415 - an optional package
+
+        name = f"{self._package}.{service}"
+        found = self._find().FindServiceByName(name).methods_by_name[method]
+        kinds = ("unary", "stream")
+        make = getattr(channel, f"{kinds[found.client_streaming]}_{kinds[found.server_streaming]}")
+        return make(
+            f"/{name}/{method}",
+            request_serializer=message_factory.GetMessageClass(found.input_type).SerializeToString,
+            response_deserializer=message_factory.GetMessageClass(found.output_type).FromString,
+        )
+
+    def _find(self) -> Any:
+        with self._lock:
+            if self._pool is None:
+                from base64 import b64decode  # noqa: PLC0415 - only once
+
+                from google.protobuf.descriptor_pool import DescriptorPool  # noqa: PLC0415 - an optional package
+
+                pool = DescriptorPool()
+                pool.AddSerializedFile(b64decode(self._descriptor))
+                self._pool = pool
+            return self._pool
