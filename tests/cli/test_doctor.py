@@ -122,7 +122,10 @@ def test_bad_input_is_one_line_and_exit_code_2(tell, words, said):
 
 @pytest.mark.parametrize(
     ("endpoint", "backend"),
-    [("node0", "c10d"), ("node0:29400", "c10d"), ("etcd0:2379", "etcd"), ("etcd0,etcd1", "etcd"), ("", "c10d")],
+    [
+        *(("node0", "c10d"), ("node0:29400", "c10d"), ("", "c10d")),
+        *(("etcd0:2379", "etcd"), ("etcd0,etcd1", "etcd"), ("https://etcd0", "etcd")),
+    ],
 )
 def test_the_backend_that_is_likely_meant(endpoint, backend):
     assert doctor.likely_backend(endpoint) == backend

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from embedded_server import TOKEN
+from etcd_cluster import EtcdCluster
 
 from holdfast.coordination import last_will
 from holdfast.coordination.client import EmbeddedStore
@@ -16,6 +17,8 @@ from holdfast.coordination.errors import LeaseLostError
 from holdfast.coordination.etcd import EtcdStore
 from holdfast.coordination.last_will import EmbeddedAccess, EtcdAccess, Will
 from holdfast.coordination.server import EmbeddedServer
+from holdfast.rendezvous import RendezvousParameters
+from holdfast.rendezvous.elastic_settings import ElasticSettings
 
 LONG_S = 3600.0
 
@@ -126,3 +129,33 @@ def test_it_works_with_etcd(fd, etcd):
                 await store.keep_alive(lease.id)
 
     run(story)
+
+
+@pytest.mark.etcd
+@pytest.mark.parametrize("way", ["system's authorities", "named authority", "own certificate"])
+def test_it_works_over_tls_with_a_password(fd, way, tmp_path, monkeypatch):
+    """The will says all that it takes: nothing comes from the environment of whoever carries it out."""
+    wants_cert = way == "own certificate"
+    with EtcdCluster(1, tmp_path / "etcd", with_tls=True, wants_client_certs=wants_cert) as cluster:
+        cluster.require_passwords("right")
+        files = cluster.certificates
+        settings = {"user": "root", "password": "right"}
+        if way == "system's authorities":
+            monkeypatch.setenv("SSL_CERT_FILE", files.ca_cert)
+        else:
+            settings["cacert"] = files.ca_cert
+        if wants_cert:
+            settings.update(cert=files.client_cert, key=files.client_key)
+        ((host, port),) = cluster.endpoints
+        place = ElasticSettings(RendezvousParameters("etcd", f"https://{host}:{port}", "run", 1, 2, **settings)).place
+
+        async def story():
+            async with await place.open() as store:
+                lease = await store.grant(LONG_S)
+                last_will.write(fd, Will(place.access(), 60.0, LONG_S))
+                last_will.name_lease(fd, lease.id)
+                assert await carry_out(fd) == (0, "")
+                with pytest.raises(LeaseLostError):
+                    await store.keep_alive(lease.id)
+
+        run(story)

@@ -17,9 +17,41 @@ def test_an_endpoint_is_read_as_a_run_reads_it():
         6.0,
         "",
     )
-    meeting = read_meeting("etcd", "http://etcd0, etcd1:4001,[fd00::1]", {"user": "bob", "password": "pw"}, {})
+    settings = {
+        "user": "bob",
+        "password": "pw",
+        "cacert": "/srv/ca.pem",
+        "ssl_cert": "/srv/me.pem",
+        "key": "/srv/me.key",
+    }
+    meeting = read_meeting("etcd", "https://etcd0, etcd1:4001,[fd00::1]", settings, {})
     assert meeting.endpoints == (("etcd0", 2379), ("etcd1", 4001), ("fd00::1", 2379))
-    assert (meeting.user, meeting.password, meeting.ttl_s) == ("bob", "pw", 8.0)
+    assert (meeting.user, meeting.password, meeting.ttl_s, meeting.complaint) == ("bob", "pw", 8.0, "")
+    assert meeting.tls == ("/srv/ca.pem", "/srv/me.pem", "/srv/me.key")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "settings"), [("https://etcd0", {}), ("etcd0", {"protocol": "https"}), ("etcd0", {"cacert": "/x"})]
+)
+def test_etcd_is_asked_over_tls_where_a_run_would_speak_it(endpoint, settings):
+    assert read_meeting("etcd", endpoint, settings, {}).tls
+
+
+@pytest.mark.parametrize("endpoint", ["etcd0", "http://etcd0"])
+def test_etcd_is_asked_in_plain_text_where_a_run_would_speak_it(endpoint):
+    assert not read_meeting("etcd", endpoint, {}, {}).tls
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "settings", "complaint"),
+    [
+        ("etcd0", {"user": "bob", "password": "pw"}, "the password would go to etcd0 in plain text"),
+        ("http://etcd0", {"protocol": "https"}, "begins with http://"),
+        ("http://etcd0,https://etcd1", {}, "http:// and https://"),
+    ],
+)
+def test_what_a_run_would_refuse_of_etcd_is_kept(endpoint, settings, complaint):
+    assert complaint in read_meeting("etcd", endpoint, settings, {}).complaint
 
 
 @pytest.mark.parametrize(

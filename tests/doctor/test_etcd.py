@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from etcd_cluster import EtcdCluster
+from etcd_cluster import Certificates, EtcdCluster
 
-from holdfast.doctor.context import Meeting, TlsFiles
+from holdfast.doctor.context import Meeting, TlsFiles, read_meeting
 from holdfast.doctor.etcd import check, judge
 from holdfast.doctor.etcd_facts import Facts, Member, Status, Trial, probe
 from holdfast.doctor.finding import State
@@ -100,6 +100,43 @@ def test_certificates(tmp_path):
         assert (found["client"][0].state, found["member"][0].state) == (State.PROBLEM, State.SKIPPED)
 
 
+def look_as_told(endpoint, **settings):
+    """What is found with the words of a command line."""
+    return told(judge(probe(read_meeting("etcd", endpoint, settings, {}))))
+
+
+@pytest.mark.etcd
+def test_an_endpoint_with_https(tmp_path, monkeypatch):
+    with EtcdCluster(1, tmp_path / "etcd", with_tls=True, wants_client_certs=False) as cluster:
+        cluster.require_passwords("right")
+        ((host, port),) = cluster.endpoints
+        user = {"user": "root", "password": "right"}
+        ca_cert = cluster.certificates.ca_cert
+        strangers = Certificates(tmp_path / "strangers", [host]).ca_cert
+        found = look_as_told(f"https://{host}:{port}", ca_cert=ca_cert, **user)
+        assert (found["member"][0].state, found["trial"][0].state) == (State.OK, State.OK)
+        monkeypatch.setenv("SSL_CERT_FILE", ca_cert)
+        for endpoint, settings in ((f"https://{host}:{port}", {}), (f"{host}:{port}", {"protocol": "https"})):
+            assert look_as_told(endpoint, **settings, **user)["trial"][0].state is State.OK
+        found = look_as_told(f"{host}:{port}")["member"][0]
+        assert (found.state, "wants TLS" in found.what) == (State.PROBLEM, True)
+        assert "write https:// before the endpoint" in found.advice
+        monkeypatch.setenv("SSL_CERT_FILE", strangers)
+        for settings in ({}, {"ca_cert": strangers}):
+            found = look_as_told(f"https://{host}:{port}", **settings)["member"][0]
+            assert (found.state, "no secure connection" in found.what) == (State.PROBLEM, True)
+            assert "an authority that this system trusts" in found.advice
+
+
+@pytest.mark.etcd
+def test_https_to_an_etcd_without_tls(tmp_path):
+    with EtcdCluster(1, tmp_path / "etcd") as cluster:
+        ((host, port),) = cluster.endpoints
+        found = look_as_told(f"https://{host}:{port}")["member"][0]
+        assert (found.state, "does not speak TLS" in found.what) == (State.PROBLEM, True)
+        assert "write no https:// before the endpoint" in found.advice
+
+
 def one_finding(facts, check):
     (found,) = told(judge(facts))[check]
     return found
@@ -170,7 +207,7 @@ def test_a_slow_cluster_is_a_warning():
 
 
 def test_without_the_package_it_says_how_to_install_it():
-    error = "--rdzv-backend etcd: needs the package aetcd; pip install 'holdfast[etcd]'"
+    error = "--rdzv-backend etcd: needs the package grpcio; pip install 'holdfast[etcd]'"
     found = told(judge(Facts(MEETING, (member(status=None),), error)))
     assert (found["client"][0].state, found["client"][0].advice) == (State.PROBLEM, "pip install 'holdfast[etcd]'")
     assert found["member"][0].state is State.SKIPPED

@@ -129,11 +129,13 @@ class EtcdMember:
 class EtcdCluster:
     """Members that run from the `with` on. `hosts` and `commands` have one for each; `with_tls` makes certificates.
 
-    `options` are more words for the command line of every member.
+    Clients have to show one then, too, unless `wants_client_certs` is false. `options` are more words for the command
+    line of every member.
     """
 
-    def __init__(self, size, directory, hosts=None, commands=None, with_tls=False, options=()):
+    def __init__(self, size, directory, hosts=None, commands=None, with_tls=False, options=(), wants_client_certs=True):
         self._options = options
+        self._wants_client_certs = wants_client_certs
         self.directory = Path(directory)
         self._token = self.directory.name
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -265,6 +267,7 @@ class EtcdCluster:
         if self.certificates:
             options["cert-file"] = self.certificates.server_cert
             options["key-file"] = self.certificates.server_key
+        if self.certificates and self._wants_client_certs:
             options["trusted-ca-file"] = self.certificates.ca_cert
             options["client-cert-auth"] = "true"
         member.start([*(f"--{name}={value}" for name, value in options.items()), *self._options])

@@ -7,6 +7,7 @@ import signal
 
 PORT = 29400
 TOKEN = "a token that only the test knows"
+PASSWORD = "a-password-that-only-the-test-knows"
 
 
 class Embedded:
@@ -29,6 +30,7 @@ class Etcd:
     backend = "etcd"
     extra_nodes = 3
     options = ()
+    has_tls = False
 
     def __init__(self, network, directory):
         from etcd_cluster import EtcdCluster
@@ -36,7 +38,16 @@ class Etcd:
         self._network = network
         self._nodes = nodes = network.nodes[-self.extra_nodes :]
         hosts, commands = [node.address for node in nodes], [node.prefix for node in nodes]
-        self.cluster = EtcdCluster(len(nodes), directory / "etcd", hosts, commands, options=self.options).__enter__()
+        self.cluster = EtcdCluster(
+            len(nodes),
+            directory / "etcd",
+            hosts,
+            commands,
+            options=self.options,
+            with_tls=self.has_tls,
+            wants_client_certs=False,
+        )
+        self.cluster.__enter__()
         self.endpoint = ",".join(f"{host}:{port}" for host, port in self.cluster.endpoints)
         self.environment = {}
 
@@ -73,4 +84,24 @@ class SmallEtcd(Etcd):
     options = ("--quota-backend-bytes=4194304",)
 
 
-PLACES = {"embedded": Embedded, "etcd": Etcd, "etcd with pre-vote": EtcdWithPreVote, "small etcd": SmallEtcd}
+class EtcdWithTls(Etcd):
+    """One member with TLS and passwords. The machines of the job trust its authority as they trust all others."""
+
+    extra_nodes = 1
+    has_tls = True
+    settings = f"user=root,password={PASSWORD}"
+
+    def __init__(self, network, directory):
+        super().__init__(network, directory)
+        self.cluster.require_passwords(PASSWORD)
+        self.endpoint = f"https://{self.endpoint}"
+        self.environment = {"SSL_CERT_FILE": self.cluster.certificates.ca_cert}
+
+
+PLACES = {
+    "embedded": Embedded,
+    "etcd": Etcd,
+    "etcd with pre-vote": EtcdWithPreVote,
+    "small etcd": SmallEtcd,
+    "etcd with tls": EtcdWithTls,
+}

@@ -86,7 +86,7 @@ def _context(options: Namespace) -> Context:
 
 def likely_backend(endpoint: str) -> str:
     """What is meant where nobody says it."""
-    return "etcd" if "," in endpoint or endpoint.endswith(f":{ETCD_PORT}") else "c10d"
+    return "etcd" if "," in endpoint or "://" in endpoint or endpoint.endswith(f":{ETCD_PORT}") else "c10d"
 
 
 def _parser() -> SubcommandParser:
@@ -106,7 +106,7 @@ def _parser() -> SubcommandParser:
         dest="backend",
         choices=BACKENDS,
         default=backend if backend in BACKENDS else None,
-        help=f"what they meet in (default: etcd for several endpoints and for port {ETCD_PORT}, otherwise c10d)",
+        help=f"what they meet in (default: etcd for several endpoints, https:// and port {ETCD_PORT}, otherwise c10d)",
     )
     parser.add_argument(
         *("--rdzv-conf", "--rdzv_conf"),

@@ -127,30 +127,30 @@ def read_meeting(backend: str, endpoint: str, settings: Mapping[str, str], envir
     except InputError as error:
         raise InputError(str(error).replace("--rdzv-endpoint", "--endpoint", 1)) from None
     params = RendezvousParameters(backend, endpoint, "doctor", 1, NODES_MAX, None, **settings)
-    names = ("ca_cert", "ssl_cert", "ssl_cert_key")
-    tls = TlsFiles(*(params.get(name) or None for name in names))
-    if backend == "etcd" and not tls:
-        tls = TlsFiles(*(params.get(name) or None for name in ("cacert", "cert", "key")))
     attempts = ETCD_KEEP_ALIVE_ATTEMPTS if backend == "etcd" else KEEP_ALIVE_ATTEMPTS
-    meeting = Meeting(
-        backend,
-        endpoints,
-        tls=tls,
-        user=params.get("user"),
-        password=params.get("password"),
-        prefix=str(params.get("etcd_prefix", ETCD_PREFIX)),
-        ttl_s=KEEP_ALIVE_INTERVAL_S * attempts,
-    )
+    meeting = Meeting(backend, endpoints, ttl_s=KEEP_ALIVE_INTERVAL_S * attempts)
     try:
         read = ElasticSettings(params, environ)
-        is_host = params.get_as_bool("is_host", None)
-        token = _token(params, environ) if backend == "c10d" else b""
+        meeting = meeting._replace(keep_alive_s=read.keep_alive_s, ttl_s=read.ttl_s)
+        return _with_etcd(meeting, params) if backend == "etcd" else _with_store(meeting, params, environ)
     except InputError as error:
-        return meeting._replace(complaint=str(error))
-    return meeting._replace(token=token, is_host=is_host, keep_alive_s=read.keep_alive_s, ttl_s=read.ttl_s)
+        return meeting._replace(tls=_tls_files(params), complaint=str(error))
 
 
-def _token(params: RendezvousParameters, environ: Mapping[str, str]) -> bytes:
+def _with_etcd(meeting: Meeting, params: RendezvousParameters) -> Meeting:
+    from holdfast.rendezvous.etcd_settings import etcd_access  # noqa: PLC0415 - one engine is needed
+
+    access = etcd_access(params)
+    tls = TlsFiles(access.ca_cert, access.cert, access.cert_key)
+    return meeting._replace(tls=tls, user=access.user, password=access.password, prefix=access.prefix)
+
+
+def _with_store(meeting: Meeting, params: RendezvousParameters, environ: Mapping[str, str]) -> Meeting:
     from holdfast.coordination.token import find_token  # noqa: PLC0415 - one engine is needed
 
-    return find_token(params.get("token"), params.get("token_file"), environ)
+    token = find_token(params.get("token"), params.get("token_file"), environ)
+    return meeting._replace(token=token, tls=_tls_files(params), is_host=params.get_as_bool("is_host", None))
+
+
+def _tls_files(params: RendezvousParameters) -> TlsFiles:
+    return TlsFiles(*(params.get(name) or None for name in ("ca_cert", "ssl_cert", "ssl_cert_key")))

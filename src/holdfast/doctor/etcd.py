@@ -33,7 +33,7 @@ def check(context: Context) -> list[Finding]:
     if meeting is None or meeting.backend != "etcd":
         return []
     if meeting.complaint:
-        return [_topic.skipped("members", "not tried, as the settings are wrong")]
+        return [_topic.skipped("members", f"not tried, as the settings are wrong: {meeting.complaint}")]
     return judge(probe(meeting))
 
 
@@ -136,13 +136,15 @@ def _judge_tls(member: Member, meeting: Meeting) -> Finding | None:
         return _topic.problem(
             "member",
             f"{place} wants TLS, and this machine would speak plain text",
-            "give --rdzv-conf ca_cert=FILE, and ssl_cert=FILE,ssl_cert_key=FILE if it wants to see a certificate",
+            "write https:// before the endpoint; add --rdzv-conf ca_cert=FILE if this system does not trust its "
+            "authority, and ssl_cert=FILE,ssl_cert_key=FILE if it wants to see a certificate",
         )
     if meeting.tls and not member.speaks_tls:
         return _topic.problem(
             "member",
             f"{place} does not speak TLS, and this machine would",
-            "leave ca_cert, ssl_cert and ssl_cert_key out of --rdzv-conf, or have etcd use --cert-file and --key-file",
+            "write no https:// before the endpoint, and leave protocol, ca_cert, ssl_cert and ssl_cert_key out of "
+            "--rdzv-conf; or have etcd use --cert-file and --key-file",
         )
     if meeting.tls and member.version.error:
         return _topic.problem(
@@ -154,8 +156,9 @@ def _judge_tls(member: Member, meeting: Meeting) -> Finding | None:
 def _advice_of(error: str) -> str:
     if "secure connection" in error or "certificate" in error:
         return (
-            "see whether ca_cert is the authority of etcd's certificate, whether that names the host that is in the "
-            "endpoint, whether etcd wants one of ours (ssl_cert, ssl_cert_key), and whether all are still valid"
+            "see whether ca_cert (without it: an authority that this system trusts) has signed etcd's certificate, "
+            "whether that names the host that is in the endpoint, whether etcd wants one of ours (ssl_cert, "
+            "ssl_cert_key), and whether all are still valid"
         )
     if "password" in error or "refuses" in error:
         return "give --rdzv-conf user=NAME,password=SECRET, or correct them"

@@ -190,27 +190,9 @@ def _embedded(params: RendezvousParameters, ttl_s: float, environ: Mapping[str, 
 
 
 def _etcd(params: RendezvousParameters, ttl_s: float) -> MeetingPlace:
-    if not params.endpoint:
-        raise InputError(
-            f"--rdzv-backend etcd: --rdzv-endpoint HOST:PORT is needed, such as etcd0:{ETCD_PORT}; several members "
-            "with commas between"
-        )
-    endpoints = []
-    for part in str(params.endpoint).split(","):
-        scheme, separator, address = part.strip().rpartition("://")
-        if separator and scheme not in ("http", "https"):
-            raise InputError(f"--rdzv-endpoint {part!r}: write HOST:PORT, http://HOST:PORT or https://HOST:PORT")
-        endpoints.append(parse_endpoint(address, ETCD_PORT))
-    return EtcdPlace(
-        endpoints,
-        user=params.get("user"),
-        password=params.get("password"),
-        ca_cert=params.get("ca_cert") or params.get("cacert"),
-        cert=params.get("ssl_cert") or params.get("cert"),
-        cert_key=params.get("ssl_cert_key") or params.get("key"),
-        prefix=str(params.get("etcd_prefix", ETCD_PREFIX)),
-        answer_timeout_s=answer_timeout_s(ttl_s),
-    )
+    from holdfast.rendezvous.etcd_settings import etcd_access  # noqa: PLC0415 - one engine is needed
+
+    return EtcdPlace(etcd_access(params), answer_timeout_s(ttl_s))
 
 
 def answer_timeout_s(ttl_s: float) -> float:

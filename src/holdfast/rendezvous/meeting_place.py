@@ -13,7 +13,6 @@ from holdfast.rendezvous.addresses import bracketed, is_loopback, own_addresses
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Sequence
 
     from holdfast.coordination.last_will import EmbeddedAccess, EtcdAccess
     from holdfast.coordination.server import EmbeddedServer
@@ -162,44 +161,15 @@ class EtcdPlace(MeetingPlace):
 
     may_return = True
 
-    def __init__(
-        self,
-        endpoints: Sequence[tuple[str, int]],
-        *,
-        user: str | None,
-        password: str | None,
-        ca_cert: str | None,
-        cert: str | None,
-        cert_key: str | None,
-        prefix: str,
-        answer_timeout_s: float,
-    ) -> None:
-        self.name = f"etcd at {', '.join(bracketed(*endpoint) for endpoint in endpoints)}"
-        self.hosts = tuple(host for host, _ in endpoints)
-        self._endpoints = endpoints
-        self._user = user
-        self._password = password
-        self._files = (ca_cert, cert, cert_key)
-        self.prefix = prefix
+    def __init__(self, access: EtcdAccess, answer_timeout_s: float) -> None:
+        self.name = f"etcd at {', '.join(bracketed(*endpoint) for endpoint in access.endpoints)}"
+        self.hosts = tuple(host for host, _ in access.endpoints)
+        self.prefix = access.prefix
+        self._access = access
         self._answer_timeout_s = answer_timeout_s
 
     async def open(self) -> CoordinationStore:
-        from holdfast.coordination.etcd import EtcdStore  # noqa: PLC0415 - one engine is needed
-
-        ca_cert, cert, cert_key = self._files
-        return EtcdStore(
-            self._endpoints,
-            user=self._user,
-            password=self._password,
-            ca_cert=ca_cert,
-            cert=cert,
-            cert_key=cert_key,
-            prefix=self.prefix,
-            answer_timeout_s=self._answer_timeout_s,
-        )
+        return self._access.open(self._answer_timeout_s)
 
     def access(self) -> EtcdAccess:
-        from holdfast.coordination.last_will import EtcdAccess  # noqa: PLC0415 - not before workers start
-
-        ca_cert, cert, cert_key = (None if path is None else os.path.abspath(path) for path in self._files)
-        return EtcdAccess(tuple(self._endpoints), self._user, self._password, ca_cert, cert, cert_key, self.prefix)
+        return self._access

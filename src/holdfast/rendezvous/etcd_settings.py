@@ -1,0 +1,88 @@
+"""What ``--rdzv-endpoint`` and ``--rdzv-conf`` say about etcd: where it is, and how it is spoken to."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from holdfast.coordination.etcd_security import check_password, system_authorities
+from holdfast.coordination.last_will import EtcdAccess
+from holdfast.errors.tree import InputError
+from holdfast.rendezvous.elastic_settings import ETCD_PORT, ETCD_PREFIX
+from holdfast.rendezvous.static import parse_endpoint
+
+if TYPE_CHECKING:
+    from holdfast.rendezvous.parameters import RendezvousParameters
+
+PLAIN, TLS = "http", "https"
+
+FILE_KEYS = (("ca_cert", "cacert"), ("ssl_cert", "cert"), ("ssl_cert_key", "key"))
+"""The settings that name the authorities, our certificate and its key. torch's two backends for etcd spell each their
+own way.
+"""
+
+
+def etcd_access(params: RendezvousParameters) -> EtcdAccess:
+    """How to reach the cluster. What cannot be meant is refused, and nothing is sent.
+
+    Raises:
+        InputError: settings contradict each other, or others could read the password on its way.
+    """
+    if not params.endpoint:
+        raise InputError(
+            f"--rdzv-backend etcd: --rdzv-endpoint HOST:PORT is needed, such as etcd0:{ETCD_PORT}; several members "
+            "with commas between"
+        )
+    parts = [_split(part) for part in str(params.endpoint).split(",")]
+    endpoints = tuple(parse_endpoint(address, ETCD_PORT) for _, address in parts)
+    user, password = params.get("user") or None, params.get("password")
+    if password and not user:
+        raise InputError("--rdzv-conf password: it has no user; give user=NAME, too")
+    ca_cert, cert, key = (_file(params, *names) for names in FILE_KEYS)
+    scheme = _scheme(params, {scheme for scheme, _ in parts if scheme}, has_files=bool(ca_cert or cert or key))
+    if scheme == TLS:
+        ca_cert = ca_cert or system_authorities()
+    elif user is not None:
+        check_password(endpoints)
+    return EtcdAccess(
+        endpoints, user, password or None, ca_cert, cert, key, str(params.get("etcd_prefix", ETCD_PREFIX))
+    )
+
+
+def _split(part: str) -> tuple[str, str]:
+    """The scheme and the address of a member; the scheme may be missing."""
+    scheme, separator, address = part.strip().rpartition("://")
+    if separator and scheme.lower() not in (PLAIN, TLS):
+        raise InputError(f"--rdzv-endpoint {part!r}: write HOST:PORT, http://HOST:PORT or https://HOST:PORT")
+    return scheme.lower(), address
+
+
+def _file(params: RendezvousParameters, name: str, other_name: str) -> str | None:
+    """The path, absolute: a last will is carried out elsewhere."""
+    one, other = params.get(name), params.get(other_name)
+    if one and other and one != other:
+        raise InputError(f"--rdzv-conf {name}={one},{other_name}={other}: both mean the same; give one of them")
+    path = one or other
+    return os.path.abspath(path) if path else None
+
+
+def _scheme(params: RendezvousParameters, schemes: set[str], *, has_files: bool) -> str:
+    """Whether TLS is meant. Of several that say so, one is enough; none may say the contrary."""
+    if len(schemes) > 1:
+        raise InputError(
+            f"--rdzv-endpoint {params.endpoint!r}: http:// and https:// for members of one cluster; write https:// for "
+            "all of them if they speak TLS, and http:// for all if not"
+        )
+    said = schemes.pop() if schemes else ""
+    protocol = str(params.get("protocol") or "").lower()
+    if protocol not in ("", PLAIN, TLS):
+        raise InputError(f"--rdzv-conf protocol={protocol}: http or https is needed")
+    if said and protocol and said != protocol:
+        raise InputError(f"--rdzv-conf protocol={protocol}: the endpoint begins with {said}://; write one of them only")
+    said = said or protocol
+    if said == PLAIN and has_files:
+        where = "--rdzv-conf protocol=http" if protocol else f"--rdzv-endpoint {params.endpoint!r}"
+        raise InputError(
+            f"{where}: http is plain text, and there are certificates in --rdzv-conf; write https, or leave them out"
+        )
+    return said or (TLS if has_files else PLAIN)
