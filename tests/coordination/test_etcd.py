@@ -691,3 +691,16 @@ def test_errors_are_ours(code, details, expected):
     assert type(error) is expected
     assert "\n" not in str(error)
     assert str(error).startswith("etcd at host:1")
+
+
+def test_what_may_be_behind_a_connection_that_breaks_with_tls():
+    for details, hint in (
+        ("last error: UNAVAILABLE: Handshake read failed (Socket closed)", "perhaps it does not speak TLS"),
+        (
+            "last error: UNAVAILABLE: Unwrap failed (TSI_DATA_CORRUPTED)",
+            "perhaps it wants to see a certificate of ours",
+        ),
+    ):
+        error = as_ours("UNAVAILABLE", details, "host:1")
+        assert type(error) is StoreUnavailableError  # it may be the network as well
+        assert str(error).endswith(f"({hint})")

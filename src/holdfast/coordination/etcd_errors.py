@@ -25,6 +25,11 @@ NO_SPACE_ADVICE = (
 
 _TOO_LARGE = ("etcdserver: request is too large", "etcdserver: too many operations", "message larger than max")
 _TLS_FAILED = ("handshake failed", "certificate", "ssl_error", "tls:")
+_TLS_HINTS = {
+    "handshake read failed": "perhaps it does not speak TLS",
+    "unwrap failed": "perhaps it wants to see a certificate of ours",
+}
+"""How a connection breaks that TLS was begun on, and what may be behind it. It can be the network as well."""
 
 
 class NotDoneError(StoreUnavailableError):
@@ -96,7 +101,8 @@ def as_ours(code: str, details: str, name: str) -> CoordinationError | ValueErro
         return StoreRefusedError(f"etcd at {name} refuses us: {reason}")
     if said == details and any(text in details.lower() for text in _TLS_FAILED):
         return InsecureError(f"etcd at {name}: no secure connection; check the certificates: {reason}")
-    return StoreUnavailableError(f"etcd at {name} does not answer: {reason}")
+    hint = next((f" ({hint})" for text, hint in _TLS_HINTS.items() if text in details.lower()), "")
+    return StoreUnavailableError(f"etcd at {name} does not answer: {reason}{hint}")
 
 
 def most_telling(errors: Iterable[CoordinationError]) -> CoordinationError:

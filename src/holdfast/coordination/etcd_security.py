@@ -24,14 +24,18 @@ class TlsFiles:
     """Paths of the certificates: whom to trust, and who we are. Without `ca_cert` the system's authorities are trusted.
 
     Raises:
-        InputError: a file is missing.
+        InputError: a file is missing, or cannot be used.
     """
 
     def __init__(self, ca_cert: str | None, cert: str | None, cert_key: str | None) -> None:
         if (cert is None) != (cert_key is None):
             raise InputError("etcd: a certificate and its key are given together; one of cert and key is missing")
-        self._paths = (ca_cert or system_authorities(), cert_key, cert)
+        from holdfast.coordination.tls import client_context  # noqa: PLC0415 - only where asked for
+
+        ca_cert = ca_cert or system_authorities()
+        self._paths = (ca_cert, cert_key, cert)
         self.read()
+        client_context(ca_cert, cert, cert_key)  # gRPC would only say that it has no connection, again and again
 
     def read(self) -> list[bytes | None]:
         """The trusted certificates, our key and our certificate. They get renewed: each connection reads them."""
@@ -49,6 +53,9 @@ def system_authorities() -> str:
     import os  # noqa: PLC0415 - only where asked for
     import ssl  # noqa: PLC0415 - likewise
 
+    named = os.environ.get("SSL_CERT_FILE")
+    if named:
+        return named  # also if it is not there: whoever named it does not want others to be trusted in its place
     for path in (ssl.get_default_verify_paths().cafile, *BUNDLES):
         if path and os.path.isfile(path):
             return path
