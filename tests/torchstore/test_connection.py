@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import select
+import socket
+import subprocess
+import sys
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,11 +21,15 @@ from store_peer import (
     U64,
     StorePeer,
     add,
+    append,
     barrier,
     cancel_wait,
     check,
+    delete,
     get,
+    list_keys,
     multi_get,
+    multi_set,
     ping,
     push,
     queue_len,
@@ -31,6 +40,10 @@ from store_peer import (
 
 from holdfast.torchstore import TorchStoreServer
 from holdfast.torchstore import connection as connection_module
+from holdfast.torchstore import memory as memory_module
+from holdfast.torchstore.connection import Connection
+from holdfast.torchstore.keyspace import KeySpace
+from holdfast.torchstore.wire import KEYS_MAX, VALUE_MAX_BYTES
 
 
 @pytest.fixture(scope="module")
@@ -211,3 +224,237 @@ def test_noise_of_any_kind_disturbs_nobody_else(port, peer, pieces, greets):
         except ConnectionError:
             pass  # sent away
     assert peer.ask(set_(b"honest", b"v"), get(b"honest"), check(b"honest")) == text(b"v") + b"\0"
+
+
+# Limits
+
+
+SERVER = """
+import sys
+from holdfast.torchstore import TorchStoreServer
+with TorchStoreServer("127.0.0.1") as server:
+    server.start()
+    print(server.port, flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def other_process():
+    """A server of its own, whose memory is its own, too."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", SERVER], env=environment, text=True, **pipes) as process:
+        process.port = int(process.stdout.readline())
+        yield process
+        process.kill()
+
+
+def most_memory_mib(pid):
+    with open(f"/proc/{pid}/status") as file:
+        (most,) = [int(line.split()[1]) for line in file if line.startswith("VmHWM:")]
+    return most >> 10
+
+
+def test_a_short_request_for_much_costs_little_memory(other_process):
+    """270 kB that ask for 490 MB, and whoever asks does not read."""
+    with StorePeer(other_process.port) as peer, StorePeer(other_process.port) as greedy:
+        peer.ask(set_(b"k", b"x" * (16 << 10)))
+        before = most_memory_mib(other_process.pid)
+        greedy.send(multi_get(*(b"k",) * 30_000))
+        greedy.read(8)
+        assert peer.ask(ping(1)) == U32.pack(1)
+        assert most_memory_mib(other_process.pid) - before < 64
+
+
+def test_a_long_list_of_keys_costs_little_memory_and_is_whole(other_process):
+    keys = [b"%08d" % number + b"k" * 8000 for number in range(5000)]
+    with StorePeer(other_process.port) as peer, StorePeer(other_process.port) as greedy:
+        for key in keys:
+            peer.send(set_(key, b""))
+        peer.ask()
+        before = most_memory_mib(other_process.pid)
+        greedy.send(list_keys(), ping(5))
+        said = greedy.read(8 + len(keys) * (8 + 8008) + 4)
+        assert said == U64.pack(len(keys)) + b"".join(map(text, keys)) + U32.pack(5)
+        assert most_memory_mib(other_process.pid) - before < 16
+
+
+def test_the_end_of_a_wait_comes_behind_a_long_reply(port, peer):
+    value = b"x" * 100_000
+    peer.ask(set_(b"part", value))
+    with StorePeer(port) as slow:
+        slow.send(wait(b"a"), wait(b"b"), multi_get(*(b"part",) * 500), ping(3))
+        assert slow.read(8) == U64.pack(len(value))
+        peer.ask(set_(b"a", b""), set_(b"b", b""))
+        assert slow.read(500 * (8 + len(value)) - 8) == (value + U64.pack(len(value))) * 499 + value
+        assert slow.read(6) == b"\0\0" + U32.pack(3)
+
+
+def test_a_long_reply_is_of_the_moment_of_its_request(port, peer):
+    value = b"x" * 100_000
+    peer.ask(multi_set(*((b"old%d" % number, value) for number in range(300))))
+    with StorePeer(port) as slow:
+        slow.send(multi_get(*(b"old%d" % number for number in range(300))))
+        assert slow.read(8) == U64.pack(len(value))
+        peer.ask(*(set_(b"old%d" % number, b"new") for number in range(300)))
+        assert slow.read(300 * (8 + len(value)) - 8) == (value + U64.pack(len(value))) * 299 + value
+        peer.ask(*(set_(b"old%d" % number, b"") for number in range(300)))
+
+
+def told(caplog):
+    return [record.getMessage() for record in caplog.records if record.name == "holdfast.torchstore"]
+
+
+@pytest.fixture
+def full(monkeypatch):
+    """A server that holds no more than 8 MiB."""
+    monkeypatch.setattr(memory_module, "HELD_MAX_BYTES", 8 << 20)
+    with TorchStoreServer("127.0.0.1") as server:
+        server.start()
+        yield server
+
+
+def test_who_writes_more_than_the_store_holds_is_dropped_and_told_of(full, caplog):
+    with StorePeer(full.port) as peer, StorePeer(full.port) as greedy:
+        peer.ask(set_(b"k", b"v"))
+        with suppress(OSError):
+            for number in range(20):
+                greedy.send(set_(b"%d" % number, b"x" * (1 << 20)))
+        assert greedy.is_ended()
+        assert peer.ask(get(b"k")) == text(b"v")
+    (line,) = told(caplog)
+    assert line.startswith("the workers' store drops a client at 127.0.0.1:")
+    assert line.endswith("the store would hold more than 8 MiB for its clients")
+
+
+def test_requests_that_never_end_are_not_kept_without_a_limit(full, caplog):
+    with ExitStack() as stack, StorePeer(full.port) as worker:
+        slow = [stack.enter_context(StorePeer(full.port)) for _ in range(20)]
+        for peer in slow:
+            with suppress(OSError):
+                peer.send(set_(b"k", b"x" * (1 << 20))[:-1])
+        while len(full._loop._connections) > 8 + 1:  # no more than so many can have a MiB each
+            assert worker.ask(ping(1)) == U32.pack(1)
+        assert full._loop._keyspace.memory.held_bytes <= 8 << 20
+        assert sum(bool(select.select([peer._socket], [], [], 0)[0]) for peer in slow) >= 12
+        assert len(told(caplog)) == 1
+
+
+def test_values_that_were_replaced_are_not_kept_without_a_limit_for_who_does_not_read(full, caplog):
+    """Each of these keeps what it asked for, and does not take it."""
+    with ExitStack() as stack, StorePeer(full.port) as writer:
+        slow = [stack.enter_context(StorePeer(full.port)) for _ in range(20)]
+        for number, peer in enumerate(slow):
+            writer.ask(set_(b"k", bytes([number]) * (1 << 20)))
+            peer.send(multi_get(*(b"k",) * 65))
+            peer._socket.recv(1)
+        assert full._loop._keyspace.memory.held_bytes <= 8 << 20
+        assert len(full._loop._connections) < 12
+        assert writer.ask(ping(1)) == U32.pack(1)
+    assert len(told(caplog)) == 1
+
+
+def test_one_value_for_all_is_kept_once(full):
+    with ExitStack() as stack, StorePeer(full.port) as writer:
+        writer.ask(set_(b"k", b"x" * (3 << 20)))
+        slow = [stack.enter_context(StorePeer(full.port)) for _ in range(50)]
+        for peer in slow:
+            peer.send(*(get(b"k"),) * 3)
+        for peer in slow:
+            assert peer.read(3 * (8 + (3 << 20))) == text(b"x" * (3 << 20)) * 3
+
+
+def test_nothing_is_counted_for_those_who_have_gone(full):
+    memory = full._loop._keyspace.memory
+    with StorePeer(full.port) as peer:
+        peer.ask(wait(b"never"), set_(b"k", b"x" * (1 << 20)))
+        with StorePeer(full.port) as slow:
+            slow.send(*(get(b"k"),) * 20, set_(b"k", b"x" * 100_000)[:-1])
+            slow.read(8)
+            peer.ask()
+    with StorePeer(full.port) as last:
+        while len(full._loop._connections) > 1:
+            last.ask()
+        assert last.ask(delete(b"k")) == I64.pack(1)
+        assert memory.held_bytes == 0
+
+
+def test_a_value_grows_to_a_limit(port, peer, caplog):
+    part = b"x" * (VALUE_MAX_BYTES // 4)
+    for _ in range(4):
+        peer.send(append(b"grows", part))
+    peer.ask()
+    with StorePeer(port) as greedy:
+        greedy.send(append(b"grows", b"x"))
+        assert greedy.is_ended()
+    assert peer.ask(delete(b"grows")) == I64.pack(1)
+    assert told(caplog)[0].endswith(f"the value of b'grows' would grow to more than {VALUE_MAX_BYTES} bytes")
+
+
+def test_a_client_waits_for_no_more_keys_than_one_request_names(port, peer):
+    with StorePeer(port) as greedy:
+        many = [b"%d" % number for number in range(KEYS_MAX)]
+        assert greedy.ask(wait(*many)) == b""
+        greedy.send(wait(b"one more"))
+        assert greedy.is_ended()
+    assert peer.ask(ping(1)) == U32.pack(1)
+
+
+# Turns
+
+
+@pytest.fixture
+def pair():
+    """A connection without a loop, and its client."""
+    epoll = select.epoll()
+    server, client = socket.socketpair()
+    server.setblocking(False)
+    connection = Connection(server, ("127.0.0.1", 1), 0.0, KeySpace(), epoll)
+    with server, client:
+        yield connection, client
+    connection.close()
+    epoll.close()
+
+
+def test_a_client_that_has_sent_much_lets_others_have_their_turn(pair, monkeypatch):
+    monkeypatch.setattr(connection_module, "TURN_MAX_S", 0.0)
+    connection, client = pair
+    client.sendall(GREETING + add(b"n", 1) * 5)
+    assert connection.serve()
+    replies = []
+    while connection.is_busy:
+        replies.append(I64.unpack(client.recv(100))[0])
+        assert connection.serve(), "nothing is read meanwhile"
+        connection.go_on()
+    replies.append(I64.unpack(client.recv(100))[0])
+    assert replies == [1, 2, 3, 4, 5]
+
+
+def test_who_takes_no_replies_has_no_turn_of_its_own(pair, monkeypatch):
+    """It would be asked for ever."""
+    monkeypatch.setattr(connection_module, "TURN_MAX_S", 0.0)
+    connection, client = pair
+    client.sendall(GREETING + set_(b"k", b"x" * 10_000_000)[:-10_000_000])
+    connection.serve()
+    sent = threading.Thread(target=client.sendall, args=(b"x" * 10_000_000 + get(b"k") * 3,))
+    sent.start()
+    while sent.is_alive() or connection._requests.held_bytes or connection.is_busy:
+        connection.serve()
+        connection.go_on()
+        if connection._is_blocked:
+            break
+    sent.join()
+    assert not connection.is_busy
+
+
+def test_all_turns_together_carry_out_all(monkeypatch):
+    monkeypatch.setattr(connection_module, "TURN_MAX_S", 0.0)
+    with TorchStoreServer("127.0.0.1") as server, ExitStack() as stack:
+        server.start()
+        peers = [stack.enter_context(StorePeer(server.port)) for _ in range(5)]
+        for peer in peers:
+            peer.send(*(add(b"n", 1),) * 300)
+        for peer in peers:
+            assert len(peer.read(8 * 300)) == 8 * 300
+        assert peers[0].ask(add(b"n", 0)) == I64.pack(1500)

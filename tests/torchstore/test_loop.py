@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 from store_peer import GREETING, U32, StorePeer, get, ping, set_, text, wait
@@ -97,6 +97,46 @@ def test_who_finds_no_room_gets_it_when_another_leaves(monkeypatch):
             assert len(server._loop._connections) == 30
             peers[0].close()
             assert late.read(4) == U32.pack(9)
+
+
+def test_one_machine_does_not_take_all_connections(monkeypatch, caplog):
+    """Idle clients that have greeted, as a worker does that has nothing to ask."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (40, 40))
+    with TorchStoreServer("0.0.0.0") as server, ExitStack() as stack:
+        server.share(5)
+        server.start()
+        greedy = []
+        for _ in range(40):
+            peer = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), 60, ("127.0.0.2", 0)))
+            with suppress(OSError):
+                peer.sendall(GREETING)
+            greedy.append(peer)
+        workers = [stack.enter_context(StorePeer(server.port)) for _ in range(10)]
+        for worker in workers:
+            assert worker.ask(ping(1)) == U32.pack(1)
+        greedy[0].sendall(ping(7))
+        assert greedy[0].recv(4) == U32.pack(7)
+        assert len(server._loop._connections) == 30
+        greedy[0].close()
+        while len(server._loop._connections) == 30:
+            workers[0].ask()
+        with socket.create_connection(("127.0.0.1", server.port), 60, ("127.0.0.2", 0)) as again:
+            again.sendall(GREETING + ping(8))
+            assert again.recv(4) == U32.pack(8)
+    told = [record.getMessage() for record in caplog.records if record.name == "holdfast.torchstore"]
+    (line,) = told
+    assert line == (
+        "the workers' store turns clients away: 20 connections from 127.0.0.2 are all that it has room for, as others "
+        "need theirs; raise the limit of open files where the agent is started (ulimit -n)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("connections_max", "workers", "most"),
+    [(65_472, 1000, 63_472), (960, 16, 928), (960, 400, 800), (960, 480, 960), (960, 10_000, 960), (960, 0, 960)],
+)
+def test_an_address_has_room_for_every_worker_and_leaves_as_much(connections_max, workers, most):
+    assert loop_module.address_max(connections_max, workers) == most
 
 
 WITHOUT_DESCRIPTORS = """

@@ -1,7 +1,11 @@
-"""One client's socket: its requests in, its replies out, and nothing in while replies do not go out."""
+"""One client's socket: its requests in, its replies out, and nothing in while replies do not go out.
+
+What one client does in its turn is bounded, in bytes and in time. Then it is the others' turn.
+"""
 
 from __future__ import annotations
 
+import time
 from _socket import SHUT_RDWR
 from contextlib import suppress
 from select import EPOLLIN, EPOLLOUT
@@ -13,8 +17,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _socket import socket
     from select import epoll
+    from typing import Any
 
     from holdfast.torchstore.keyspace import KeySpace
+    from holdfast.torchstore.owners import Address
     from holdfast.torchstore.wire import Pieces
 
 READ_BYTES = 16 << 10
@@ -29,6 +35,14 @@ REPLIES_MAX = 256
 SEND_MAX_BYTES = 4 << 20
 """How much is sent to a client at once; then it is the others' turn, however fast this one reads."""
 
+PARTS_MAX = 8
+"""How many parts of a long reply are sent to a client at once. To write one takes about 0.2 ms."""
+
+TURN_MAX_S = 0.005
+"""After how long a client that has sent many requests at once waits for its next turn. The longest single request takes
+some 50 ms: it names 131,072 keys.
+"""
+
 PIECES_MAX = 512
 """How many pieces are handed to the kernel at once; it takes 1024."""
 
@@ -41,8 +55,12 @@ class Connection(Peer):
 
     __slots__ = (
         "_epoll",
+        "_has_more",
         "_is_blocked",
         "_keyspace",
+        "_memory",
+        "_pinned",
+        "_received_bytes",
         "_recv",
         "_requests",
         "_send",
@@ -53,17 +71,21 @@ class Connection(Peer):
         "since",
     )
 
-    def __init__(self, connected: socket, name: object, since: float, keyspace: KeySpace, epoll: epoll) -> None:
+    def __init__(self, connected: socket, name: Address, since: float, keyspace: KeySpace, epoll: epoll) -> None:
         """`name` and `since`, who it is and since when, are for the loop."""
         super().__init__()
         self.fd = connected.fileno()
         self.name = name
         self.since = since
         self.is_open = True
+        self._has_more = False
         self._socket = connected
         self._recv = connected.recv
         self._send = connected.send
         self._keyspace = keyspace
+        self._memory = keyspace.memory
+        self._received_bytes = 0
+        self._pinned: list[bytes] = []
         self._epoll = epoll
         self._requests = Requests()
         self._is_blocked = False
@@ -73,6 +95,11 @@ class Connection(Peer):
     def is_greeted(self) -> bool:
         return self._requests.is_greeted
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has requests left for its next turn, which is to come although nothing comes from the client."""
+        return self._has_more and not self._is_blocked
+
     def hang_up(self) -> None:
         """Tell the client that this is the end, also while a child that was just forked has the descriptor, too."""
         with suppress(OSError):  # the client was first
@@ -80,8 +107,13 @@ class Connection(Peer):
 
     def close(self) -> None:
         self.is_open = False
+        self._has_more = False
         self._keyspace.leave(self)
+        self._memory.unpin(self._pinned)
+        self._memory.take(-self._received_bytes)
+        self._received_bytes = 0
         self.out.clear()
+        self.strings = None
         self._socket.close()  # and the epoll forgets it
 
     def serve(self) -> bool:
@@ -89,6 +121,8 @@ class Connection(Peer):
         if self._is_blocked:
             if self.flush():
                 self._work()
+            return True
+        if self._has_more:  # the loop comes back to it, and nothing more is read before
             return True
         missing = self._requests.missing_bytes
         try:
@@ -101,19 +135,37 @@ class Connection(Peer):
         self._work()
         return True
 
+    def go_on(self) -> None:
+        """Its next turn, if it is busy."""
+        if self.is_busy:
+            self._work()
+
     def _work(self) -> None:
-        """Carry out what has come, as long as the replies go out."""
-        take = self._requests.take
+        """Carry out what has come, as long as the replies go out and it is this client's turn."""
+        requests = self._requests
+        take = requests.take
         operations = self._keyspace.operations
         out = self.out
+        self._has_more = False
+        until = time.monotonic() + TURN_MAX_S
         try:
             while (request := take()) is not None:
                 operations[request[0]](self, *request[1])
-                if len(out) >= REPLIES_MAX and not self.flush():
+                if (len(out) >= REPLIES_MAX or self.strings is not None) and not self.flush():
+                    return
+                if time.monotonic() >= until and requests.has_more:
+                    self._has_more = True
                     return
         finally:
             if out and not self._is_blocked:
                 self.flush()
+            held = requests.held_bytes
+            if held != self._received_bytes:
+                self._count_received(held)
+
+    def _count_received(self, held: int) -> None:
+        self._memory.take(held - self._received_bytes)
+        self._received_bytes = held
 
     def tell(self) -> None:
         """Send what others have put into `out`; if earlier replies still wait to go out, it goes with them."""
@@ -126,25 +178,46 @@ class Connection(Peer):
         if is_done is self._is_blocked:
             self._is_blocked = not is_done
             self._epoll.modify(self.fd, EPOLLIN if is_done else EPOLLOUT)
+            if is_done:
+                self._memory.unpin(self._pinned)
+            else:
+                self._pin()
         return is_done
+
+    def _pin(self) -> None:
+        """Count what waits to be sent: it is kept until it was, whatever becomes of the keys."""
+        # A view is what remains of a string that was sent in part. It keeps the whole.
+        strings: list[Any] = [piece.obj if isinstance(piece, memoryview) else piece for piece in self.out]
+        if self.strings is not None:
+            strings += self.strings.rest()
+        self._memory.pin(strings, self._pinned)
 
     def _send_out(self) -> bool:
         out = self.out
-        total = 0
+        total = parts = 0
         try:
-            while out and total < SEND_MAX_BYTES:
+            while total < SEND_MAX_BYTES:
+                if self.strings is not None and len(out) < PIECES_MAX:
+                    if parts >= PARTS_MAX:
+                        return False
+                    self.put_part()
+                    parts += 1
+                if not out:
+                    return True
                 if len(out) == 1:
                     sent = self._send(out[0])
                     if sent == len(out[0]):
                         out.clear()
-                        return True
+                        if self.strings is None:
+                            return True
+                        continue
                 else:
                     sent = self._socket.sendmsg(out[:PIECES_MAX])
                 _drop(out, sent)
                 total += sent
         except (BlockingIOError, InterruptedError):
             return False
-        return not out
+        return not out and self.strings is None
 
 
 def _drop(out: Pieces, sent: int) -> None:

@@ -14,9 +14,11 @@ from __future__ import annotations
 import re
 from collections import deque
 
+from holdfast.torchstore.memory import KEY_COST_BYTES, STRING_COST_BYTES, Memory
 from holdfast.torchstore.waits import Waits
 from holdfast.torchstore.wire import (
     EMPTY,
+    FEW_STRINGS,
     I64,
     NOT_READY,
     OPERATION_COUNT,
@@ -24,8 +26,11 @@ from holdfast.torchstore.wire import (
     STOP_WAITING,
     U32,
     U64,
+    VALUE_MAX_BYTES,
     WAIT_CANCELED,
+    LimitError,
     ProtocolError,
+    Strings,
     put_string,
 )
 
@@ -38,6 +43,9 @@ if TYPE_CHECKING:
 
 _NUMBER = re.compile(rb"[ \t-\r]*([+-]?[0-9]{1,4000})")
 """What torch's server takes for a number: C's, and whatever follows it. Python reads 4300 digits at the most."""
+
+QUEUE_COST_BYTES = 1 << 10
+"""What a queue costs beside its key and its values."""
 
 _I64_BIAS = 1 << 63
 _I64_MASK = (1 << 64) - 1
@@ -53,16 +61,19 @@ class KeySpace:
     """`operations[number](peer, *fields)` carries out a request.
 
     It puts replies at the ends of the `out` of those whom they concern: of the peer that asks, and of those who wait.
-    The latter are then in `woken` as well, for the caller to empty. A request that cannot be carried out is a
-    ProtocolError.
+    The latter are then in `woken` as well, for the caller to empty. A long reply is left in the `strings` of the peer
+    that asks. A request that cannot be carried out is a ProtocolError, and changes nothing. `memory` counts what is
+    held here.
     """
 
-    __slots__ = ("_queues", "_values", "_waits", "operations", "woken")
+    __slots__ = ("_queues", "_take", "_values", "_waits", "memory", "operations", "woken")
 
     def __init__(self) -> None:
+        self.memory = Memory()
+        self._take = self.memory.take
         self._values: dict[bytes, bytes] = {}
         self._queues: dict[bytes, deque[bytes]] = {}
-        self._waits = Waits()
+        self._waits = Waits(self.memory)
         self.woken: list[Peer] = self._waits.woken
         self.operations: tuple[Callable[..., Any], ...] = (
             self._unexpected,
@@ -101,8 +112,13 @@ class KeySpace:
     # Values
 
     def _set(self, _: Peer, key: bytes, value: bytes) -> None:
-        self._values[key] = value
+        self._put(key, value)
         self._waits.wake_all(key)
+
+    def _put(self, key: bytes, value: bytes) -> None:
+        old = self._values.get(key)
+        self._take(len(value) + len(key) + KEY_COST_BYTES if old is None else len(value) - len(old))
+        self._values[key] = value
 
     def _compare_set(self, peer: Peer, key: bytes, expected: bytes, desired: bytes) -> None:
         value = self._values.get(key)
@@ -135,16 +151,27 @@ class KeySpace:
         return (number + amount + _I64_BIAS & _I64_MASK) - _I64_BIAS
 
     def _append(self, peer: Peer, key: bytes, value: bytes) -> None:
-        self._set(peer, key, self._values.get(key, b"") + value)
+        old = self._values.get(key, b"")
+        if len(old) + len(value) > VALUE_MAX_BYTES:
+            raise LimitError(f"the value of {key[:80]!r} would grow to more than {VALUE_MAX_BYTES} bytes")
+        self._set(peer, key, old + value)
 
     def _delete(self, peer: Peer, key: bytes) -> None:
-        peer.out.append(ZERO if self._values.pop(key, None) is None else ONE)
+        value = self._values.pop(key, None)
+        if value is None:
+            peer.out.append(ZERO)
+        else:
+            self._take(-(len(value) + len(key) + KEY_COST_BYTES))
+            peer.out.append(ONE)
 
     def _multi_get(self, peer: Peer, keys: list[bytes]) -> None:
-        for key in keys:
-            self._get(peer, key)
+        get = self._values.get
+        _put_strings([get(key, b"") for key in keys], peer)
 
     def _multi_set(self, peer: Peer, keys_and_values: list[bytes]) -> None:
+        most = sum(map(len, keys_and_values)) + len(keys_and_values) // 2 * KEY_COST_BYTES
+        self._take(most)  # or none of it is done
+        self._take(-most)
         each = iter(keys_and_values)
         for key in each:
             self._set(peer, key, next(each))
@@ -154,8 +181,7 @@ class KeySpace:
 
     def _list_keys(self, peer: Peer) -> None:
         peer.out.append(_u64(len(self._values)))
-        for key in self._values:
-            put_string(key, peer.out)
+        _put_strings(list(self._values), peer)
 
     # Waiting
 
@@ -179,10 +205,10 @@ class KeySpace:
     def _barrier(self, peer: Peer, key: bytes, count: int) -> None:
         """Who waits at a barrier waits for its key: whoever sets it opens the barrier, as in torch."""
         arrived = self._sum(key, 1)
-        self._values[key] = b"%d" % arrived
         if arrived < count:
             self._waits.open(peer, [key])
-        else:
+        self._put(key, b"%d" % arrived)
+        if arrived >= count:
             self._waits.wake_all(key)
             peer.out.append(STOP_WAITING)
 
@@ -190,9 +216,12 @@ class KeySpace:
 
     def _push(self, _: Peer, key: bytes, value: bytes) -> None:
         queue = self._queues.get(key)
+        size = len(value) + STRING_COST_BYTES
         if queue is None:
+            self._take(size + len(key) + QUEUE_COST_BYTES)
             self._queues[key] = deque([value])
         else:
+            self._take(size)
             queue.append(value)
         self._waits.wake_one(key)
 
@@ -202,10 +231,22 @@ class KeySpace:
             peer.out.append(ZERO)
             return
         peer.out.append(_i64(len(queue)))
-        put_string(queue.popleft(), peer.out)
+        value = queue.popleft()
+        self._take(-(len(value) + STRING_COST_BYTES))
+        put_string(value, peer.out)
         if not queue:
+            self._take(-(len(key) + QUEUE_COST_BYTES))
             del self._queues[key]
 
     def _queue_length(self, peer: Peer, key: bytes) -> None:
         queue = self._queues.get(key)
         peer.out.append(ZERO if queue is None else _i64(len(queue)))
+
+
+def _put_strings(strings: list[bytes], peer: Peer) -> None:
+    """A reply of many strings is written as the peer takes it."""
+    if len(strings) > FEW_STRINGS:
+        peer.strings = Strings(strings)
+    else:
+        for string in strings:
+            put_string(string, peer.out)

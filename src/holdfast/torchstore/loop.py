@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import os
 import time
-from _socket import SOCK_STREAM, socket
+from _socket import SHUT_RDWR, SOCK_STREAM, socket
 from contextlib import suppress
 from errno import EMFILE, ENFILE
 from select import EPOLLIN, epoll
 
 from holdfast.logger import get_logger
 from holdfast.torchstore.connection import Connection
+from holdfast.torchstore.door import ADMITTED, REFUSED, UNDECIDED, Door
 from holdfast.torchstore.keyspace import KeySpace
-from holdfast.torchstore.wire import ProtocolError
+from holdfast.torchstore.telling import Teller
+from holdfast.torchstore.wire import LimitError, ProtocolError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.torchstore.access import Access
+    from holdfast.torchstore.owners import Address
 
 ACCEPT_MAX = 64
 """How many connections are accepted at once, before those that are there get their turn."""
@@ -26,6 +33,9 @@ COMPLAIN_EVERY_S = 60.0
 DESCRIPTORS_SPARE = 64
 """How many descriptors are left to the rest of the process."""
 
+CONNECTIONS_A_WORKER = 2
+"""How many connections to the store torch opens for a worker, at least: its own, and the one of a process group."""
+
 SPARE = 2
 """How many descriptors are held, so that clients can be turned away, and that can be said, when there are no others."""
 
@@ -36,22 +46,39 @@ _log = get_logger("torchstore")
 
 
 class Loop:
-    """Serves whoever connects to `listener` from a key space of its own, until `wake`, an eventfd, is written to."""
+    """Serves whoever connects to `listener`, and is let in, from a key space of its own, until it is told to end.
 
-    def __init__(self, listener: socket, wake: int, connections_max: int) -> None:
+    Other threads write to `wake`, an eventfd, after `admit`, or with `is_over` set.
+    """
+
+    def __init__(
+        self, listener: socket, wake: int, connections_max: int, access: Access, address_max: int | None = None
+    ) -> None:
+        """`address_max` is how many of the connections may come from one address."""
+        self.is_over = False
         self._listener = listener
         self._wake = wake
         self._connections_max = connections_max
+        self._address_max = connections_max if address_max is None else address_max
         self._keyspace = KeySpace()
+        self._teller = Teller()
         self._epoll = epoll()
         self._connections: dict[int, Connection] = {}
+        self._addresses: dict[str, int] = {}
+        self._busy: list[Connection] = []
+        self._undecided: dict[int, tuple[socket, Address, float]] = {}
         self._accept_at: float | None = None
         self._turned_away = 0
         self._complain_at = 0.0
         self._spare: list[int] = []
         self._hold_spare()
+        self._door = Door(listener, access, self._teller)
         self._epoll.register(wake, EPOLLIN)
         self._epoll.register(listener.fileno(), EPOLLIN)
+
+    def admit(self, peers: frozenset[bytes]) -> None:
+        """See `Door.admit`."""
+        self._door.admit(peers)
 
     def run(self) -> None:
         try:
@@ -60,6 +87,9 @@ class Loop:
         finally:
             for connection in self._connections.values():
                 connection.hang_up()
+            for connected, _, _ in self._undecided.values():
+                with suppress(OSError):
+                    connected.shutdown(SHUT_RDWR)
             self.close()
 
     def close(self) -> None:
@@ -67,21 +97,31 @@ class Loop:
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
+        for connected, _, _ in self._undecided.values():
+            connected.close()
+        self._undecided.clear()
+        self._door.close()
         self._close_spare()
         self._epoll.close()
 
     def _turn(self) -> bool:
         """Wait, and serve all who have something. False if this is to end."""
-        timeout_s = None if self._accept_at is None else max(0.0, self._accept_at - time.monotonic())
         connections = self._connections
-        for fd, _ in self._epoll.poll(timeout_s):
+        for fd, _ in self._epoll.poll(self._patience_s()):
             connection = connections.get(fd)
             if connection is not None:
                 self._serve(connection)
             elif fd == self._wake:
-                return False
+                if self.is_over:
+                    return False
+                os.eventfd_read(self._wake)
+                self._decide()
             elif fd == self._listener.fileno():
                 self._accept()
+        if self._busy:
+            busy, self._busy = self._busy, []
+            for connection in busy:
+                self._serve(connection, goes_on=True)
         if self._keyspace.woken:
             self._tell_woken()
         if self._accept_at is not None and time.monotonic() >= self._accept_at:
@@ -89,18 +129,37 @@ class Loop:
             self._turn_away()
         return True
 
-    def _serve(self, connection: Connection) -> None:
+    def _patience_s(self) -> float | None:
+        """How long nobody needs a turn, if nothing comes."""
+        if self._busy:
+            return 0.0
+        return None if self._accept_at is None else max(0.0, self._accept_at - time.monotonic())
+
+    def _serve(self, connection: Connection, *, goes_on: bool = False) -> None:
         try:
-            if not connection.serve():
+            if goes_on:
+                connection.go_on()
+            elif not connection.serve():
                 self._end(connection)
+            if connection.is_busy and connection not in self._busy:
+                self._busy.append(connection)
         except ProtocolError as error:
-            _log.debug("the connection from %s ends: %s", connection.name, error)
-            self._end(connection)
+            self._end_with(connection, error)
         except OSError:
             self._end(connection)  # it is broken, which is how most end
         except Exception:  # noqa: BLE001 - one client's end is not the others'
             _log.exception("the connection from %s ends, by a mistake of ours", connection.name)
             self._end(connection)
+
+    def _end_with(self, connection: Connection, error: ProtocolError) -> None:
+        """The client's program sees that the connection has ended, and not why. If it may be an honest one, say so."""
+        if isinstance(error, LimitError):
+            self._teller.tell(
+                str(error), "the workers' store drops a client at %s: %s", bracketed(connection.name), error
+            )
+        else:
+            _log.debug("the connection from %s ends: %s", connection.name, error)
+        self._end(connection)
 
     def _tell_woken(self) -> None:
         for peer in self._keyspace.woken:
@@ -108,6 +167,8 @@ class Loop:
             if peer.is_open:
                 try:
                     peer.tell()
+                except ProtocolError as error:
+                    self._end_with(peer, error)
                 except OSError:
                     self._end(peer)
         self._keyspace.woken.clear()
@@ -115,6 +176,7 @@ class Loop:
     def _end(self, connection: Connection) -> None:
         if connection.is_open:
             del self._connections[connection.fd]
+            self._forget_address(connection.name)
             connection.close()
             if self._accept_at is not None:
                 self._accept_again()
@@ -123,7 +185,7 @@ class Loop:
 
     def _accept(self) -> None:
         for _ in range(ACCEPT_MAX):
-            if len(self._connections) >= self._connections_max and not self._end_a_stranger():
+            if len(self._connections) + len(self._undecided) >= self._connections_max and not self._end_a_stranger():
                 self._accept_later()
                 return
             try:
@@ -136,16 +198,68 @@ class Loop:
                 return
             connected = socket(self._listener.family, SOCK_STREAM, 0, fd)
             connected.setblocking(False)
+            if not self._judge(connected, name, time.monotonic()):
+                return
+
+    def _judge(self, connected: socket, name: Address, since: float) -> bool:
+        """Let a client in, leave it waiting, or hang up on it. False if there is no room to let it in."""
+        try:
+            verdict = self._door.judge(connected, name)
+        except OSError:  # it is gone, or the kernel has no memory for an answer
+            verdict = REFUSED
+        except Exception:  # noqa: BLE001 - one client's end is not the others'
+            _log.exception("the connection from %s ends, by a mistake of ours", name)
+            verdict = REFUSED
+        if verdict is UNDECIDED:
+            self._undecided[connected.fileno()] = (connected, name, since)
+        elif verdict is not ADMITTED or not self._count_address(name):
+            connected.close()
+        else:
             try:
-                self._connections[fd] = Connection(connected, name, time.monotonic(), self._keyspace, self._epoll)
+                connection = Connection(connected, name, since, self._keyspace, self._epoll)
             except OSError:  # the kernel has no memory left to watch it
+                self._forget_address(name)
                 connected.close()
                 self._accept_later()
-                return
+                return False
+            self._connections[connection.fd] = connection
+        return True
+
+    def _decide(self) -> None:
+        """The door knows more than before."""
+        undecided, self._undecided = self._undecided, {}
+        for connected, name, since in undecided.values():
+            self._judge(connected, name, since)
+
+    def _count_address(self, name: Address) -> bool:
+        """Whether there may be another connection from this address; if so, there is one."""
+        count = self._addresses.get(name[0], 0)
+        if count >= self._address_max:
+            self._teller.tell(
+                name[0],
+                "the workers' store turns clients away: %d connections from %s are all that it has room for, as others "
+                "need theirs; raise the limit of open files where the agent is started (ulimit -n)",
+                *(count, name[0]),
+            )
+            return False
+        self._addresses[name[0]] = count + 1
+        return True
+
+    def _forget_address(self, name: Address) -> None:
+        count = self._addresses[name[0]] - 1
+        if count:
+            self._addresses[name[0]] = count
+        else:
+            del self._addresses[name[0]]
 
     def _end_a_stranger(self) -> bool:
         """End the oldest connection that did not show in time that it speaks the protocol. False if there is none."""
         latest = time.monotonic() - GREETING_MAX_S
+        for fd, (connected, _, since) in self._undecided.items():
+            if since <= latest:
+                del self._undecided[fd]
+                connected.close()
+                return True
         for connection in self._connections.values():
             if not connection.is_greeted and connection.since <= latest:
                 _log.debug("the connection from %s ends: it was silent, and others need its place", connection.name)
@@ -208,3 +322,18 @@ class Loop:
 def connections_max(descriptors_max: int) -> int:
     """How many connections a process serves that may open so many files: a part is left to the rest of it."""
     return descriptors_max - min(DESCRIPTORS_SPARE, descriptors_max // 4)
+
+
+def address_max(connections_max: int, workers: int) -> int:
+    """How many of these connections one address may have, in a job of so many workers on several machines.
+
+    Each worker has room for `CONNECTIONS_A_WORKER` of its own, whatever another machine does. A machine may have as
+    many as all workers need: who runs most of them is not known here.
+    """
+    needed = workers * CONNECTIONS_A_WORKER
+    return max(connections_max - needed, min(needed, connections_max))
+
+
+def bracketed(name: Address) -> str:
+    """An address and a port as people write them."""
+    return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.torchstore.memory import STRING_COST_BYTES
 from holdfast.torchstore.wire import (
     I64,
     KEY_MAX_BYTES,
@@ -13,6 +14,7 @@ from holdfast.torchstore.wire import (
     U32,
     U64,
     VALIDATE,
+    LimitError,
     ProtocolError,
 )
 
@@ -55,12 +57,23 @@ class Requests:
     as one list. Bytes that are no requests are a ProtocolError of `take`, after which the connection is of no use.
     """
 
-    __slots__ = ("_at", "_data", "_late", "_operation", "_readers", "_spent", "_strings", "missing_bytes")
+    __slots__ = (
+        "_at",
+        "_data",
+        "_late",
+        "_late_bytes",
+        "_operation",
+        "_readers",
+        "_spent",
+        "_strings",
+        "missing_bytes",
+    )
 
     def __init__(self) -> None:
         self._data = b""
         self._at = 0
         self._late: list[bytes] = []
+        self._late_bytes = 0
         self._readers: Sequence[Reader] = _GREETING_READERS
         self._operation = 0
         self._strings: _Strings | None = None
@@ -73,12 +86,26 @@ class Requests:
         """Whether the peer has shown that it speaks the protocol."""
         return self._readers is _READERS
 
+    @property
+    def held_bytes(self) -> int:
+        """How much of what came is kept: of a request that is not complete, or that was not taken yet."""
+        held = len(self._data) - self._at + self._late_bytes
+        if self._strings is not None:
+            held += self._spent + self._strings.count * STRING_COST_BYTES
+        return held
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there may be another request in what came."""
+        return self._at < len(self._data) and not self.missing_bytes
+
     def feed(self, data: bytes) -> None:
         if self._at == len(self._data):
             self._data = data
             self._at = 0
         else:
             self._late.append(data)
+            self._late_bytes += len(data) + STRING_COST_BYTES
         if self.missing_bytes:
             self.missing_bytes = max(0, self.missing_bytes - len(data))
 
@@ -118,6 +145,7 @@ class Requests:
         self._data = b"".join([memoryview(self._data)[self._at :], *self._late])
         self._at = 0
         self._late.clear()
+        self._late_bytes = 0
 
     def _postpone(self, data: bytes, short: _ShortError) -> None:
         if isinstance(short, _UnfinishedError):
@@ -128,7 +156,7 @@ class Requests:
             self._at = short.at
         self.missing_bytes = short.end - len(data)
         if self._spent + short.end - self._at > MESSAGE_MAX_BYTES:
-            raise ProtocolError(f"a request of more than {MESSAGE_MAX_BYTES} bytes")
+            raise LimitError(f"a request of more than {MESSAGE_MAX_BYTES} bytes")
 
 
 class _Strings:
@@ -140,6 +168,11 @@ class _Strings:
         self._count = count * 2 if has_values else count
         self._has_values = has_values
         self._read: list[bytes] = []
+
+    @property
+    def count(self) -> int:
+        """How many there are so far."""
+        return len(self._read)
 
     def read(self, data: bytes, at: int) -> Read:
         """Go on at `at`, where the data have the next string."""
@@ -160,8 +193,8 @@ class _Strings:
         return (read,), at
 
 
-def _key_too_long(length: int) -> ProtocolError:
-    return ProtocolError(f"a key of {length} bytes; {KEY_MAX_BYTES} are the most")
+def _key_too_long(length: int) -> LimitError:
+    return LimitError(f"a key of {length} bytes; {KEY_MAX_BYTES} are the most")
 
 
 def _string(data: bytes, at: int) -> tuple[bytes, int]:
@@ -227,7 +260,7 @@ def _count(data: bytes, at: int) -> int:
         raise _ShortError(at + 8)
     count: int = _u64(data, at)[0]
     if count > KEYS_MAX:
-        raise ProtocolError(f"a request with {count} keys; {KEYS_MAX} are the most")
+        raise LimitError(f"a request with {count} keys; {KEYS_MAX} are the most")
     return count
 
 

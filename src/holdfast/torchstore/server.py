@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from threading import Thread
     from typing import Self
 
+    from holdfast.torchstore.access import Access
     from holdfast.torchstore.loop import Loop
 
 BACKLOG = 4096
@@ -31,9 +32,14 @@ class TorchStoreServer:
 
     It listens on exactly `host`, an address or name of this machine, from its construction on; who connects before
     `start` waits. Port 0 is any that is free. OSError if it cannot listen there.
+
+    `access` says who may use it, until `start`; without it that is every user whose processes run as this one, root,
+    and everybody on other machines.
     """
 
-    def __init__(self, host: str, port: int = 0) -> None:
+    def __init__(self, host: str, port: int = 0, access: Access | None = None) -> None:
+        self.access = access
+        self._shared_by = 0
         self._listener: socket | None = _listen(host, port)
         self._port: int = self._listener.getsockname()[1]
         self._owner_pid = os.getpid()
@@ -69,17 +75,32 @@ class TorchStoreServer:
 
         return connections_max(descriptors.allow(DESCRIPTORS_WANTED))
 
+    def share(self, workers: int) -> None:
+        """Before `start`: the store is for so many workers on several machines, and no machine may take all of it."""
+        self._shared_by = workers
+
+    def admit(self, peers: frozenset[bytes]) -> None:
+        """These addresses are all that belong to the job; who came from others waits no longer. Not after `stop`."""
+        assert self._loop is not None, "the server was not started"
+        self._loop.admit(peers)
+        os.eventfd_write(self._wake, 1)
+
     def start(self) -> None:
         """Begin to answer, in a thread of its own, which no signal interrupts."""
         import signal  # noqa: PLC0415 - who only reserves a port needs none of these
         from threading import Thread  # noqa: PLC0415
 
-        from holdfast.torchstore.loop import Loop  # noqa: PLC0415
+        from holdfast.torchstore.access import Access  # noqa: PLC0415
+        from holdfast.torchstore.loop import Loop, address_max  # noqa: PLC0415
 
         assert self._thread is None, "the server was started before"
         assert self._listener is not None, "the server was stopped"
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._loop = Loop(self._listener, self._wake, self.clients_max())
+        clients_max = self.clients_max()
+        self._loop = Loop(
+            *(self._listener, self._wake, clients_max, self.access or Access()),
+            address_max=address_max(clients_max, self._shared_by) if self._shared_by else None,
+        )
         self._thread = Thread(target=self._loop.run, name="holdfast-torchstore", daemon=True)
         _serving.add(self)
         faults = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS, signal.SIGTRAP}
@@ -93,6 +114,8 @@ class TorchStoreServer:
     def stop(self) -> None:
         """End all connections and free the port. When it returns, nothing of the server is left."""
         if self._thread is not None:
+            assert self._loop is not None
+            self._loop.is_over = True
             os.eventfd_write(self._wake, 1)
             self._thread.join()
             self._thread = None

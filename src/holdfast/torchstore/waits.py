@@ -2,41 +2,67 @@
 
 from __future__ import annotations
 
-from holdfast.torchstore.wire import STOP_WAITING, WAITS_MAX, ProtocolError
+from holdfast.torchstore.memory import KEY_COST_BYTES, Memory
+from holdfast.torchstore.wire import KEYS_MAX, STOP_WAITING, WAITS_MAX, LimitError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from holdfast.torchstore.wire import Pieces
+    from holdfast.torchstore.wire import Pieces, Strings
 
 
 class Peer:
-    """Somebody who asks: the replies that it has not been sent yet, in their order, and its open waits."""
+    """Somebody who asks: the replies that it has not been sent yet, and its open waits.
 
-    __slots__ = ("out", "waits")
+    The replies are `out`, then those of `strings`, if there is such a long reply, and then `ends`: waits that ended
+    while the long reply was sent. Who has a long reply asks nothing more until it is sent.
+    """
+
+    __slots__ = ("ends", "out", "strings", "waited_keys", "waits")
 
     def __init__(self) -> None:
         self.out: Pieces = []
+        self.strings: Strings | None = None
+        self.ends = 0
         self.waits: set[Wait] = set()
+        self.waited_keys = 0
+
+    def end_wait(self) -> None:
+        """Tell it that a wait has ended, behind what it is told already."""
+        if self.strings is None:
+            self.out.append(STOP_WAITING)
+        else:
+            self.ends += 1
+
+    def put_part(self) -> None:
+        """Write the next part of its long reply to `out`, and with the last part what comes behind it."""
+        if self.strings is not None and not self.strings.put_part(self.out):
+            self.strings = None
+            if self.ends:
+                self.out.append(STOP_WAITING * self.ends)
+                self.ends = 0
 
 
 class Wait:
     """A peer waits until each of `missing` has been there."""
 
-    __slots__ = ("missing", "peer")
+    __slots__ = ("count", "missing", "peer", "size")
 
     def __init__(self, peer: Peer, missing: Iterable[bytes]) -> None:
         self.peer = peer
         self.missing = set(missing)
+        self.count = len(self.missing)
+        self.size = sum(map(len, self.missing)) + self.count * KEY_COST_BYTES
 
 
 class Waits:
     """All open waits. Who has been sent the end of one is in `woken`, for the caller to empty."""
 
-    __slots__ = ("_by_key", "woken")
+    __slots__ = ("_by_key", "_memory", "woken")
 
-    def __init__(self) -> None:
+    def __init__(self, memory: Memory | None = None) -> None:
+        self._memory = memory or Memory()
         self._by_key: dict[bytes, dict[Wait, None]] = {}
         self.woken: list[Peer] = []
 
@@ -46,9 +72,13 @@ class Waits:
 
     def open(self, peer: Peer, missing: Iterable[bytes]) -> None:
         if len(peer.waits) >= WAITS_MAX:
-            raise ProtocolError(f"more than {WAITS_MAX} waits at once")
+            raise LimitError(f"more than {WAITS_MAX} waits at once")
         wait = Wait(peer, missing)
+        if peer.waited_keys + wait.count > KEYS_MAX:
+            raise LimitError(f"waits for more than {KEYS_MAX} keys at once")
+        self._memory.take(wait.size)
         peer.waits.add(wait)
+        peer.waited_keys += wait.count
         for key in wait.missing:
             self._by_key.setdefault(key, {})[wait] = None
 
@@ -73,19 +103,23 @@ class Waits:
     def forget(self, peer: Peer) -> None:
         """The peer waits no more."""
         for wait in peer.waits:
+            self._memory.take(-wait.size)
             for key in wait.missing:
                 waiting = self._by_key[key]
                 del waiting[wait]
                 if not waiting:
                     del self._by_key[key]
         peer.waits.clear()
+        peer.waited_keys = 0
 
     def _satisfy(self, wait: Wait, key: bytes) -> bool:
         """Whether `key` was the last one that was missing."""
         wait.missing.remove(key)
         if wait.missing:
             return False
+        self._memory.take(-wait.size)
         wait.peer.waits.remove(wait)
-        wait.peer.out.append(STOP_WAITING)
+        wait.peer.waited_keys -= wait.count
+        wait.peer.end_wait()
         self.woken.append(wait.peer)
         return True

@@ -86,8 +86,11 @@ MESSAGE_MAX_BYTES = 256 << 20
 programs that were written for that one get 32 times as much. A request in the making is held in the launcher's memory.
 """
 
+VALUE_MAX_BYTES = 256 << 20
+"""How long a value may grow. Each APPEND copies it, and the other clients wait for that."""
+
 WAITS_MAX = 1024
-"""How many waits a connection may have open. torch's client has one."""
+"""How many waits a connection may have open. torch's client has one. All of them may name `KEYS_MAX` keys."""
 
 U32 = Struct("<I")
 U64 = Struct("<Q")
@@ -95,6 +98,15 @@ I64 = Struct("<q")
 
 SMALL_BYTES = 16 << 10
 """Up to this size a value is copied next to its length, which is cheaper than to send both."""
+
+FEW_STRINGS = 64
+"""A reply of so many strings is written at once."""
+
+PART_STRINGS = 512
+"""Of a longer one, so many are written at a time, until the client has taken them."""
+
+PART_BYTES = 1 << 20
+"""And no more strings than reach this size."""
 
 EMPTY = U64.pack(0)
 """The empty string."""
@@ -110,6 +122,38 @@ if TYPE_CHECKING:
 
 class ProtocolError(Exception):
     """What came is no request that can be served; the connection has to end."""
+
+
+class LimitError(ProtocolError):
+    """It is a request, and too much: an honest client may have sent it, so people are told why it was dropped."""
+
+
+class Strings:
+    """A long reply: strings, of which pieces are made as the client takes them. Until then they cost a pointer each."""
+
+    __slots__ = ("_at", "_strings")
+
+    def __init__(self, strings: list[bytes]) -> None:
+        self._strings = strings
+        self._at = 0
+
+    def put_part(self, out: Pieces) -> bool:
+        """Write the next part to the end of `out`. False if that was the last one."""
+        size = 0
+        strings = self._strings
+        end = min(len(strings), self._at + PART_STRINGS)
+        for at in range(self._at, end):
+            put_string(strings[at], out)
+            size += len(strings[at])
+            if size >= PART_BYTES:
+                end = at + 1
+                break
+        self._at = end
+        return end < len(strings)
+
+    def rest(self) -> list[bytes]:
+        """What was not written yet."""
+        return self._strings[self._at :]
 
 
 def put_string(text: bytes, out: Pieces) -> None:
