@@ -450,8 +450,28 @@ def test_health_is_answered_from_before_the_rendezvous_on(agent_of, rdzv, monkey
         urllib.request.urlopen(f"http://127.0.0.1:{server.port}/", timeout=30)
 
 
-def test_a_health_port_that_is_no_number(agent_of, monkeypatch, capfd):
-    monkeypatch.setenv("TORCHELASTIC_HEALTH_CHECK_PORT", "abc")
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("0", "0.0.0.0"), ("127.0.0.1:0", "127.0.0.1"), ("[::1]:0", "::1"), ("localhost:0", "127.0.0.1")],
+)
+def test_health_is_answered_at_the_address_that_was_given(agent_of, monkeypatch, text, address):
+    monkeypatch.setenv("TORCHELASTIC_HEALTH_CHECK_PORT", text)
+    agent = agent_of()
+    bound = []
+    setup = agent._setup_healthcheck
+
+    def setup_and_look():
+        setup()
+        bound.append(agent._health_check_server._listener.getsockname()[0])
+
+    agent._setup_healthcheck = setup_and_look
+    agent.run()
+    assert bound == [address]
+
+
+@pytest.mark.parametrize("text", ["abc", "127.0.0.1:", "127.0.0.1:abc"])
+def test_a_health_port_that_is_no_number(agent_of, monkeypatch, text):
+    monkeypatch.setenv("TORCHELASTIC_HEALTH_CHECK_PORT", text)
     assert agent_of().run().state is WorkerState.SUCCEEDED
 
 

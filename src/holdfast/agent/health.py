@@ -55,7 +55,8 @@ class HealthCheckServer:
         import socket  # noqa: PLC0415
         import threading  # noqa: PLC0415
 
-        self._listener = socket.create_server((self._host, self.port), backlog=CLIENTS_MAX)
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        self._listener = socket.create_server((self._host, self.port), family=family, backlog=CLIENTS_MAX)
         self._listener.setblocking(False)
         self.port = self._listener.getsockname()[1]
         self._wake = os.pipe()
@@ -167,6 +168,8 @@ class _Client:
 _REASONS = {200: "OK", 503: "Service Unavailable", 501: "Not Implemented"}
 
 
-def create_healthcheck_server(alive_callback: Callable[[], float], port: int, timeout: float) -> HealthCheckServer:
+def create_healthcheck_server(
+    alive_callback: Callable[[], float], port: int, timeout: float, host: str = ""
+) -> HealthCheckServer:
     """The server that an agent makes if nobody gives it one."""
-    return HealthCheckServer(alive_callback, port, timeout)
+    return HealthCheckServer(alive_callback, port, timeout, host)

@@ -491,13 +491,14 @@ class LocalElasticAgent(SimpleElasticAgent):
             text = os.environ.get(HEALTH_CHECK_PORT)
             if text is None:
                 return
-            if not text.isdecimal():
+            host, _, port = text.rpartition(":")
+            if not port.isdecimal():
                 log.warning("no health check: %s=%r is not a port's number", HEALTH_CHECK_PORT, text)
                 return
             from holdfast.agent.health import create_healthcheck_server  # noqa: PLC0415 - only where asked for
 
             self._health_check_server = create_healthcheck_server(
-                self._get_alive_time, int(text), HEALTH_CHECK_TIMEOUT_S
+                self._get_alive_time, int(port), HEALTH_CHECK_TIMEOUT_S, host.strip("[]")
             )
         self._health_check_server.start()
 
