@@ -6,6 +6,7 @@ import importlib
 import os
 import select
 import stat
+import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -51,9 +52,9 @@ class Running:
         for pipe in (sign, go):
             os.mkfifo(pipe)
         self._sign, self._go = (os.open(pipe, os.O_RDWR | os.O_CLOEXEC) for pipe in (sign, go))
-        command = [sys.executable, "-m", "holdfast", "run", "--nproc-per-node=2", *flags, PROGRAM, sign, go]
+        command = [sys.executable, "-m", "holdfast", "run", "--nproc-per-node=2", *flags]
         env = _environment({"TMPDIR": str(directory), **environment})
-        self.agents = [node.run(command, env=env) for node in nodes]
+        self.agents = [node.run([*command, f"--node-rank={node.index}", PROGRAM, sign, go], env=env) for node in nodes]
         said = b""
         while said.count(b"\n") < 2 * len(nodes):
             assert select.select([self._sign], [], [], DEADLINE_S)[0], "the workers do not come to run"
@@ -183,6 +184,125 @@ def test_a_job_that_meets_in_etcd_opens_no_store_for_it(tmp_path):
             job = Running(network.nodes[:2], tmp_path, flags, {})
             check_master(job, kinds(job))
             assert job.end() == [0, 0]
+
+
+ASK = """
+import socket, struct, sys, os
+place, source, user = (sys.argv[1], int(sys.argv[2])), (sys.argv[3], 0), int(sys.argv[4])
+os.seteuid(user)
+connection = socket.socket()
+os.seteuid(0)
+connection.bind(source)
+try:
+    connection.connect(place)
+    connection.sendall(b"\\0" + struct.pack("<I", 0x3C85F7CE) + b"\\x0d" + struct.pack("<I", 7))
+    answer = connection.recv(4)
+except ConnectionError:
+    answer = b""
+sys.exit(0 if answer else 3)
+"""
+OTHER_USER = 54_322
+ANSWERED, REFUSED = 0, 3
+
+
+def ask_store(node, store, source="", user=0):
+    """Whether the workers' store answers somebody on a node, from one of its addresses."""
+    command = [sys.executable, "-c", ASK, store.address, store.port, source or node.address, user]
+    return node.run(command).wait(DEADLINE_S)
+
+
+def workers_store(job, endpoint=None):
+    """The node that has it, and where."""
+    ((node, store),) = (
+        (node, each)
+        for node in job.nodes
+        for each in listening(node.pids())
+        if (each.address, each.port) != endpoint and each.port != HEALTH_PORT
+    )
+    return node, store
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("flags", [(), ("--local-addr=10.77.0.1",)], ids=["loopback", "its address"])
+def test_other_users_of_the_machine_do_not_reach_the_workers_store(start, capfd, flags):
+    job = start(1, *flags, spare=1)
+    node, store = workers_store(job)
+    source = store.address
+    assert ask_store(node, store, source, OTHER_USER) == REFUSED
+    assert ask_store(node, store, source) == ANSWERED
+    if flags:
+        assert ask_store(job.network.nodes[1], store) == REFUSED
+    assert job.end() == [0]
+    said = capfd.readouterr().err
+    assert f"refuses user {OTHER_USER} of this machine" in said
+    assert f"--rdzv-conf store_users={OTHER_USER}" in said
+    assert bool(flags) == ("--rdzv-conf store_peers=10.77.0.2" in said)
+
+
+@pytest.mark.root
+def test_users_who_were_named_reach_the_workers_store(start, capfd):
+    job = start(1, f"--rdzv-conf=store_users={OTHER_USER}")
+    node, store = workers_store(job)
+    assert ask_store(node, store, "127.0.0.1", OTHER_USER) == ANSWERED
+    assert ask_store(node, store, "127.0.0.1", OTHER_USER + 1) == REFUSED
+    assert job.end() == [0]
+
+
+@pytest.mark.root
+def test_members_reach_the_workers_store_from_all_their_addresses_and_others_do_not(tmp_path, capfd):
+    endpoint = ("10.77.0.1", 29400)
+    with Network(3) as network:
+        for node in network.nodes:  # a second network, as GPU machines have
+            add_address(node, f"10.88.0.{node.index + 1}")
+        flags = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=10.77.0.1:29400", PATIENT]
+        job = Running(network.nodes[:2], tmp_path, flags, {"HOLDFAST_TOKEN": TOKEN})
+        master, store = workers_store(job, endpoint)
+        (member,) = (node for node in job.nodes if node is not master)
+        stranger = network.nodes[2]
+        for node in (master, member):
+            assert ask_store(node, store) == ANSWERED
+            assert ask_store(node, store, f"10.88.0.{node.index + 1}") == ANSWERED
+        assert ask_store(master, store, user=OTHER_USER) == REFUSED
+        assert ask_store(stranger, store) == REFUSED
+        assert ask_store(stranger, store, "10.88.0.3") == REFUSED
+        add_address(member, "10.99.0.2")
+        add_route(master, "10.99.0.2")
+        assert ask_store(member, store, "10.99.0.2") == REFUSED, "an address that was not there at the start"
+        assert job.end() == [0, 0]
+    said = capfd.readouterr().err
+    for address in ("10.77.0.3", "10.88.0.3", "10.99.0.2"):
+        assert said.count(f"--rdzv-conf store_peers={address} ") == 1
+
+
+def add_address(node, address):
+    subprocess.run(["ip", "-n", node.namespace, "addr", "add", f"{address}/24", "dev", "eth0"], check=True)
+
+
+def add_route(node, address):
+    subprocess.run(["ip", "-n", node.namespace, "route", "add", f"{address}/32", "dev", "eth0"], check=True)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("peers", [None, "10.77.0.2", "10.77.0.3+fd00::/64", "any"])
+def test_nodes_that_share_no_records_let_all_addresses_in_unless_they_are_told(tmp_path, peers):
+    with Network(3) as network:
+        conf = [] if peers is None else [f"--rdzv-conf=store_peers={peers}"]
+        flags = ["--nnodes=2", "--master-addr=10.77.0.1", *conf]
+        job = Running(network.nodes[:2], tmp_path, flags, {})
+        _, store = workers_store(job)
+        answers = [ask_store(node, store) for node in network.nodes[1:]]
+        assert (
+            answers
+            == {
+                None: [ANSWERED, ANSWERED],
+                "10.77.0.2": [ANSWERED, REFUSED],
+                "10.77.0.3+fd00::/64": [REFUSED, ANSWERED],
+                "any": [ANSWERED, ANSWERED],
+            }[peers]
+        )
+        assert ask_store(network.nodes[0], store) == ANSWERED
+        assert ask_store(network.nodes[0], store, user=OTHER_USER) == REFUSED
+        assert job.end() == [0, 0]
 
 
 @pytest.mark.parametrize(("constant", "value"), [row[-2:] for row in table("Limits")], ids=lambda text: text.strip("`"))

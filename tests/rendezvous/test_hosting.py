@@ -42,6 +42,27 @@ def test_the_store_of_rank_0_is_not_our_concern(caplog):
     assert caplog.records == []
 
 
+@pytest.mark.parametrize(("nodes", "most"), [(1, 960), (2, 928)])
+def test_of_several_machines_none_may_have_all_connections(hosting, monkeypatch, nodes, most):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
+    hosting.expect(16, nodes)
+    hosting.store.start()
+    assert hosting.store._loop._address_max == most
+
+
+def test_addresses_are_admitted_at_any_time(hosting):
+    """Before the store answers, while it does, and when it is gone."""
+    asked = []
+    hosting.restrict(["10.0.0.1", "a-name"], lambda: asked.append(1))
+    assert hosting.store.access.peers == {b"\x0a\0\0\1"}
+    hosting.store.start()
+    hosting.admit(["10.0.0.2"])
+    assert hosting.store._loop._door._peers == {b"\x0a\0\0\2"}
+    hosting.close()
+    hosting.admit(["10.0.0.3"])
+    hosting.restrict(["10.0.0.3"])
+
+
 def test_two_threads_may_close_it_at_once():
     """An agent that was asked to end, and its member, which had begun to seek another place."""
     hosting = Hosting("127.0.0.1", serves_store=True)

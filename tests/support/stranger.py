@@ -3,8 +3,9 @@
 `python stranger.py HOST:PORT ...` has the meeting place first. With CA.pem before it, that one speaks TLS: then the
 stranger knows the token, and has no certificate.
 
-Silence, half-closed connections, other protocols, frames that are too long, nonsense behind a right greeting, and wrong
-tokens. All connections stay open until the end. It exits with 0 if it learned nothing.
+Silence, half-closed connections, other protocols, frames that are too long, nonsense behind a right greeting, wrong
+tokens, and right requests to the workers' store. All connections stay open until the end. It exits with 0 if it learned
+nothing.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ CONNECTIONS = 400
 """To each port."""
 
 TORCH_GREETING = b"\0" + struct.pack("<I", 0x3C85F7CE)
+TORCH_PING = b"\x0d" + struct.pack("<I", 7)
 WORDS = (
     b"",
     b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -49,6 +51,13 @@ def flood(places):
     return connections
 
 
+def ask_as_worker(host, port):
+    with socket.create_connection((host, port), timeout=30) as connection, contextlib.suppress(ConnectionError):
+        connection.sendall(TORCH_GREETING + TORCH_PING)
+        if answer := connection.recv(100):
+            sys.exit(f"the workers' store answers {answer!r}")
+
+
 async def guess(host, port, ca):
     tls = client_context(ca) if ca else None
     known = [os.environ["HOLDFAST_TOKEN"].encode()] if ca else []
@@ -72,6 +81,8 @@ def main(*words):
     places = [(host, int(port)) for host, _, port in (word.rpartition(":") for word in words)]
     connections = flood(places)
     asyncio.run(guess(*places[0], ca))
+    for place in places[1:]:
+        ask_as_worker(*place)
     for connection in connections:
         connection.close()
 

@@ -175,7 +175,7 @@ class SimpleElasticAgent(ElasticAgent):
         with self._journal.timed("ASSIGN_WORKER_RANKS"):
             worker_group.workers = self._assign_worker_ranks(info.store, info.rank, info.world_size, spec)
         if info.hosting is not None and info.rank == 0:
-            info.hosting.expect(worker_group.workers[0].world_size)
+            info.hosting.expect(worker_group.workers[0].world_size, info.world_size)
         log.info(
             "rendezvous complete: node %s of %s, master at %s:%s, global ranks %s, restart %s",
             *(info.rank, info.world_size, worker_group.master_addr, worker_group.master_port),

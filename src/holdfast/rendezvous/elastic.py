@@ -12,6 +12,7 @@ import select
 import threading
 import time
 from contextlib import aclosing, suppress
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,7 @@ from holdfast.rendezvous.handover import Broke, Handover, Left, StacksAsked, Sta
 from holdfast.rendezvous.hosting import Hosting
 from holdfast.rendezvous.last_will import LeaseWill
 from holdfast.rendezvous.member import Member
+from holdfast.rendezvous.member_addresses import addresses_of, interface_addresses
 from holdfast.rendezvous.membership import RETRY_S, Membership
 from holdfast.rendezvous.records import (
     TEXT_MAX_CHARACTERS,
@@ -486,7 +488,7 @@ class ElasticRendezvous(RendezvousHandler):
             self._look_for_an_end()
         if self._member is None:
             address = await self._find_address(self._store, loop)
-            self._node = replace(self._node, address=address)
+            self._node = replace(self._node, address=address, addresses=interface_addresses())
             self._listens_on = (own_addresses(address) or [address])[0]
             membership = Membership(
                 self._keys,
@@ -499,7 +501,9 @@ class ElasticRendezvous(RendezvousHandler):
             self._member = Member(membership, self._store, self)
         # Fresh ports for each round: what is left of the last one must not be taken for this.
         self._let_go()
-        self._hosting = Hosting(self._listens_on, serves_store=self._settings.agent_serves)
+        self._hosting = Hosting(
+            self._listens_on, serves_store=self._settings.agent_serves, access=self._settings.access
+        )
         self._node = replace(self._node, port=self._hosting.port, coordinator_port=self._hosting.coordinator_port)
         self._member.seek(self._node)
 
@@ -620,6 +624,9 @@ class ElasticRendezvous(RendezvousHandler):
         assert rank is not None
         if rank > 0:
             self._let_go()
+        elif self._hosting is not None:
+            find_others = partial(self._find_others, generation, self._hosting)
+            self._hosting.restrict([member.address for member in generation.members], find_others)
         self._hush()
         self._say(Started(generation, rank, self._hosting))
 
@@ -663,6 +670,29 @@ class ElasticRendezvous(RendezvousHandler):
     def break_down(self, error: BaseException) -> None:
         is_recorded = self._member is not None and self._member.membership.me.is_done_published
         self._say(Broke(error, is_recorded))
+
+    def _find_others(self, generation: Generation, hosting: Hosting) -> None:
+        """In the thread of the workers' store: somebody came to it from an address that members may have, too."""
+        thread = self._thread
+        if thread is not None:
+            with suppress(StoreUnavailableError):  # this agent leaves, and the workers' store with it
+                thread.start(self._admit(generation, hosting))
+
+    async def _admit(self, generation: Generation, hosting: Hosting) -> None:
+        """Let the members of a generation use the workers' store from all their addresses."""
+        assert self._store is not None
+        assert self._member is not None
+        while hosting.store is not None:
+            try:
+                nodes = await self._store.get_prefix(self._keys.nodes)
+                hosting.admit(await addresses_of(generation.members, nodes.entries))
+            except CoordinationError:
+                await asyncio.sleep(RETRY_S)
+            except Exception as error:  # noqa: BLE001 - a worker waits for this, whatever happened here
+                self._member.break_down(error)
+                return
+            else:
+                return
 
     def _let_go(self) -> None:
         hosting, self._hosting = self._hosting, None

@@ -16,6 +16,7 @@ from holdfast.rendezvous.meeting_place import EmbeddedPlace, EtcdPlace
 from holdfast.rendezvous.records import NO_RANK
 from holdfast.rendezvous.restarts import STEADY_S
 from holdfast.rendezvous.static import parse_endpoint
+from holdfast.rendezvous.store_access import access_from
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,6 +70,7 @@ COMMON_KEYS = frozenset(
     (
         *("join_timeout", "last_call_timeout", "close_timeout", "keep_alive_interval", "keep_alive_max_attempt"),
         "steady_time",
+        *("store_users", "store_peers"),
         *("store_host", "rank", "heartbeat_timeout", "read_timeout", "timeout"),
     )
 )
@@ -80,7 +82,7 @@ log = get_logger(__name__)
 class ElasticSettings:
     """All settings of an elastic rendezvous."""
 
-    __slots__ = ("agent_serves", "close_timeout_s", "keep_alive_s", "limits", "place", "rank", "ttl_s")
+    __slots__ = ("access", "agent_serves", "close_timeout_s", "keep_alive_s", "limits", "place", "rank", "ttl_s")
 
     def __init__(self, params: RendezvousParameters, environ: Mapping[str, str] = os.environ) -> None:
         is_etcd = params.backend == "etcd"
@@ -107,6 +109,7 @@ class ElasticSettings:
         )
         self.rank = _rank(params, environ)
         self.agent_serves = agent_serves(params.get("store_host"))
+        self.access = access_from(params)
         self.place = _etcd(params, self.ttl_s) if is_etcd else _embedded(params, self.ttl_s, environ)
 
 

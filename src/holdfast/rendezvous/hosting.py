@@ -12,19 +12,17 @@ import os
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _socket import socket
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from holdfast.torchstore import TorchStoreServer
+    from holdfast.torchstore.access import Access
 
 AGENT, RANK0 = "agent", "rank0"
 """Who serves the workers' store."""
 
 NO_SHARED_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 """torch's variable for the second."""
-
-
-CONNECTIONS_A_WORKER = 2
-"""How many connections to the store torch opens for a worker, at least: its own, and the one of a process group."""
 
 FEW_WORKERS = 64
 """So many are served whatever the limit of open files is; most systems begin with 1,024."""
@@ -42,27 +40,56 @@ def agent_serves(store_host: str | None) -> bool:
 class Hosting:
     """The ports of this node that the workers of a round use if it has rank 0.
 
-    `store` is there if the agent serves it: it listens already, and answers once it is started. Without it, `port` is
-    for rank 0 to open, and was only looked for.
+    `store` is there if the agent serves it: it listens already, and answers once it is started. `access` is who may use
+    it. Without a store, `port` is for rank 0 to open, and was only looked for.
     """
 
     __slots__ = ("_closing", "_coordinator", "coordinator_port", "port", "store")
 
-    def __init__(self, address: str, port: int = 0, *, serves_store: bool) -> None:
+    def __init__(self, address: str, port: int = 0, *, serves_store: bool, access: Access | None = None) -> None:
         self._closing = _thread.allocate_lock()
         self.store: TorchStoreServer | None = None
         if serves_store:
             self.store = _store_at(address, port)
+            self.store.access = access
             self.port = self.store.port
         else:
             self.port = port or free_port(address)
         self._coordinator: socket | None = _held_port()
         self.coordinator_port: int = self._coordinator.getsockname()[1]
 
-    def expect(self, workers: int) -> None:
-        """Warn if the store cannot serve a job of so many workers."""
-        if self.store is None or workers <= FEW_WORKERS:
+    def restrict(self, addresses: Iterable[str], find_others: Callable[[], None] | None = None) -> None:
+        """Before the store answers: let in nobody from elsewhere but the machines of the job, at these addresses.
+
+        `find_others`, if there may be more addresses, is called in the store's thread when somebody comes from another
+        one. It must not wait, and has `admit` called.
+        """
+        store = self.store
+        if store is not None:
+            from holdfast.rendezvous.store_access import packed  # noqa: PLC0415 - not for a node that is alone
+            from holdfast.torchstore.access import Access  # noqa: PLC0415 - likewise
+
+            store.access = (store.access or Access()).of_job(packed(addresses), find_others)
+
+    def admit(self, addresses: Iterable[str]) -> None:
+        """Let in the machines at these addresses, and no others. Any thread may say so, at any time."""
+        from holdfast.rendezvous.store_access import packed  # noqa: PLC0415 - only if somebody came from elsewhere
+
+        peers = packed(addresses)
+        with self._closing:
+            if self.store is not None:
+                self.store.admit(peers)
+
+    def expect(self, workers: int, nodes: int = 1) -> None:
+        """Share the store among so many workers and nodes, and warn if it cannot serve them."""
+        if self.store is None:
             return
+        if nodes > 1:
+            self.store.share(workers)
+        if workers <= FEW_WORKERS:
+            return
+        from holdfast.torchstore.loop import CONNECTIONS_A_WORKER  # noqa: PLC0415 - only for large jobs
+
         clients_max = self.store.clients_max()
         if workers * CONNECTIONS_A_WORKER > clients_max:
             from holdfast.logger import get_logger  # noqa: PLC0415 - only for large jobs

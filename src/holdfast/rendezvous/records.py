@@ -110,7 +110,8 @@ class Node(Struct, frozen=True):
     can be in the next only once it has said so. `failure` is how a worker of that generation failed here, if one did.
     `job` is the job that it took part in last, by the id that generations carry. `lease_s` is the longest lease that it
     knows of. `running` is a generation whose
-    workers may still live there although the store has no record of it any more.
+    workers may still live there although the store has no record of it any more. `addresses` are those of all its
+    interfaces: its workers may reach others from any of them.
     """
 
     host: str
@@ -126,6 +127,7 @@ class Node(Struct, frozen=True):
     lease_s: float = 0.0
     running: int = 0
     fingerprint: Fingerprint = Fingerprint()
+    addresses: tuple[str, ...] = ()
 
 
 class Member(Struct, frozen=True, array_like=True):

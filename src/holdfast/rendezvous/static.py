@@ -15,6 +15,7 @@ from holdfast.rendezvous.store import LocalStore
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.rendezvous.parameters import RendezvousParameters
+    from holdfast.torchstore.access import Access
 
 LOOPBACK = "127.0.0.1"
 DEFAULT_MASTER_PORT = 29500
@@ -40,8 +41,13 @@ class StaticRendezvous(RendezvousHandler):
         run_id: str,
         backend: str = "static",
         store_host: str | None = None,
+        access: Access | None = None,
     ) -> None:
-        """A `master_port` of None is a free one in each round, which only a single node can choose."""
+        """A `master_port` of None is a free one in each round, which only a single node can choose.
+
+        `access` is who may use the workers' store. Of several nodes nobody here knows the addresses, so all are let in
+        unless it says otherwise.
+        """
         self._backend = backend
         self._master_addr = master_addr
         self._master_port = master_port
@@ -50,13 +56,14 @@ class StaticRendezvous(RendezvousHandler):
         self._run_id = run_id
         self._closed = False
         self._agent_serves = agent_serves(store_host)
+        self._access = access
         self._hosting: Hosting | None = None
 
     @classmethod
     def alone(cls, params: RendezvousParameters) -> StaticRendezvous:
         """For a single node, which has nobody to meet, whatever backend it was told to use."""
         address = params.local_addr or LOOPBACK
-        return cls(address, None, 0, 1, params.run_id, params.backend, params.get("store_host"))
+        return cls(address, None, 0, 1, params.run_id, params.backend, params.get("store_host"), _access(params))
 
     @classmethod
     def from_parameters(cls, params: RendezvousParameters) -> StaticRendezvous:
@@ -73,7 +80,11 @@ class StaticRendezvous(RendezvousHandler):
         if not params.endpoint and params.max_nodes == 1:
             return cls.alone(params)
         host, port = parse_endpoint(params.endpoint, DEFAULT_MASTER_PORT)
-        return cls(host, port, rank, params.max_nodes, params.run_id, store_host=params.get("store_host"))
+        return cls(
+            *(host, port, rank, params.max_nodes, params.run_id),
+            store_host=params.get("store_host"),
+            access=_access(params),
+        )
 
     def get_backend(self) -> str:
         return self._backend
@@ -86,7 +97,9 @@ class StaticRendezvous(RendezvousHandler):
         self._let_go()
         if self._rank == 0:
             address, port = self._own_address(), self._master_port or 0
-            self._hosting = Hosting(address, port, serves_store=self._agent_serves)
+            self._hosting = Hosting(address, port, serves_store=self._agent_serves, access=self._access)
+            if self._world_size == 1 and address != LOOPBACK:
+                self._hosting.restrict(())
         hosting = self._hosting
         port = self._master_port or (hosting.port if hosting else 0)
         # Nodes that share nothing can agree on a port only by arithmetic.
@@ -132,6 +145,14 @@ class StaticRendezvous(RendezvousHandler):
 
     def leave(self) -> None:
         self._let_go()
+
+
+def _access(params: RendezvousParameters) -> Access | None:
+    if params.get("store_users") is None and params.get("store_peers") is None:
+        return None
+    from holdfast.rendezvous.store_access import access_from  # noqa: PLC0415 - only where it is asked for
+
+    return access_from(params)
 
 
 def parse_endpoint(endpoint: str, default_port: int) -> tuple[str, int]:

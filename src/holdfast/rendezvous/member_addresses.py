@@ -1,0 +1,87 @@
+"""The addresses that the workers of a node may come from: those of all its interfaces, and what its name stands for.
+
+A node tells others of its interfaces in its own record, which nobody reads unless somebody comes to the workers' store
+from an address that no member is known by. So machines with many interfaces cost nothing, and the record of the
+generation, which every node is sent, stays small.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from holdfast.rendezvous.errors import RendezvousStateError
+from holdfast.rendezvous.records import Node, decode
+from holdfast.torchstore.netlink import ROUTE, Kernel, attributes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from holdfast.coordination.model import Entry
+    from holdfast.rendezvous.records import Member
+
+ADDRESSES_MAX = 64
+"""How many addresses of its own a node tells others of."""
+
+NAME_MAX_S = 10.0
+"""How long it may take to find out what a name stands for."""
+
+_GET_ADDRESSES = 22
+_QUESTION = Struct("=B7x")
+_FIXED_BYTES = 8
+_ADDRESS, _LOCAL = 1, 2
+_SCOPE_AT, _HOST_SCOPE = 3, 254
+_FAMILIES = {4: socket.AF_INET, 16: socket.AF_INET6}
+
+
+def interface_addresses() -> tuple[str, ...]:
+    """The addresses of this machine, but those that mean the machine itself everywhere; none where nobody tells."""
+    try:
+        kernel = Kernel(ROUTE)
+    except OSError:
+        return ()
+    found: dict[str, None] = {}
+    try:
+        for answer in kernel.ask_all(_GET_ADDRESSES, _QUESTION.pack(socket.AF_UNSPEC)):
+            told = dict(attributes(answer, _FIXED_BYTES))
+            # Of a line between two machines, `_ADDRESS` is the other machine's.
+            address = told.get(_LOCAL) or told.get(_ADDRESS, b"")
+            if answer[_SCOPE_AT] != _HOST_SCOPE and len(address) in _FAMILIES:
+                found[socket.inet_ntop(_FAMILIES[len(address)], address)] = None
+    except OSError:
+        return ()
+    finally:
+        kernel.close()
+    return tuple(found)[:ADDRESSES_MAX]
+
+
+async def addresses_of(members: Iterable[Member], nodes: Iterable[Entry]) -> set[str]:
+    """All addresses that members are known by. `nodes` are the records of nodes, members or not."""
+    known = {_agent(member.node): member.address for member in members}
+    found = set(known.values())
+    for entry in nodes:
+        if _agent(entry.key.rpartition("/")[2]) in known:
+            try:
+                found.update(decode(entry, Node).addresses[:ADDRESSES_MAX])
+            except RendezvousStateError:
+                continue  # the rendezvous itself says so, and its other address counts
+    for resolved in await asyncio.gather(*map(_resolved, set(known.values()))):
+        found.update(resolved)
+    return found
+
+
+def _agent(node: str) -> str:
+    """What stays of a node's name when it registers again."""
+    return node.rpartition(".")[0] or node
+
+
+async def _resolved(host: str) -> list[str]:
+    """What a name stands for. Of an address that is the address."""
+    try:
+        async with asyncio.timeout(NAME_MAX_S):
+            infos = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError, TimeoutError):
+        return []
+    return [str(info[4][0]) for info in infos]
