@@ -5,9 +5,11 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# All packages but torch come from the locks in requirements/: these versions, these hashes, and nothing is built.
+LOCKED := --no-deps --require-hashes --only-binary :all: --requirement requirements
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-nodes test check docs format bench bench-quick chaos simulate clean
+.PHONY: help demo demo-nodes test check docs format bench bench-quick chaos simulate lock release clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -23,11 +25,12 @@ test: $(VENV)/.test check ## install, and run every check and every test
 
 DOCS := -q -W --keep-going -b html docs build/docs
 
-check: $(VENV)/.check ## style, types, layers, documentation
+check: $(VENV)/.check ## style, types, layers, locks, documentation
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --no-cache
+	$(BIN)/python scripts/lock.py --check
 	$(BIN)/sphinx-build $(DOCS)
 
 docs: $(VENV)/.check ## build the documentation, to be read at build/docs/index.html
@@ -58,6 +61,14 @@ simulate: $(VENV)/.base ## simulated worlds: NODES that meet, fail and are lost,
 	$(BIN)/python tests/support/simulated_crowd.py --nodes $(NODES) --seed $(SEED)
 	$(BIN)/python tests/support/simulated_storms.py --seeds $(SEEDS) --seed $(SEED)
 
+UPGRADE ?=
+
+lock: $(VENV)/.lock ## lock the dependencies that pyproject.toml names; UPGRADE=all, or names, takes the newest
+	$(BIN)/python scripts/lock.py $(if $(UPGRADE),--upgrade $(UPGRADE))
+
+release: $(VENV)/.release ## build wheel, sdist, SBOM and checksums of the last commit into dist/
+	$(BIN)/python scripts/release.py --wheels $(VENV)/wheels
+
 clean: ## remove what make made
 	rm -rf $(VENV) build dist
 
@@ -67,26 +78,42 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "holdfast needs Python 3.11 or newer")'
 	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { \
 	  $(PYTHON) -m venv --clear --without-pip $(VENV) && \
-	  $(PYTHON) -m pip --disable-pip-version-check --python $@ install --quiet pip; }
+	  $(PYTHON) -m pip --disable-pip-version-check --python $@ install --quiet $(LOCKED)/pip.txt; }
 
-$(VENV)/.base: pyproject.toml | $(BIN)/python
+$(VENV)/.base: pyproject.toml requirements/runtime.txt requirements/build.txt | $(BIN)/python
 	@echo "installing holdfast"
-	@$(PIP) --editable .
+	@$(PIP) $(LOCKED)/runtime.txt $(LOCKED)/build.txt
+	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(VENV)/.check: $(VENV)/.base scripts/dependency-group
+$(VENV)/.check: $(VENV)/.base requirements/check.txt
 	@echo "installing the checkers"
-	@$(PIP) $$($(BIN)/python scripts/dependency-group check)
+	@$(PIP) $(LOCKED)/check.txt
 	@touch $@
 
-# torch is the partner that tests and benchmarks compare with; it is large, so it has a stamp of its own.
-$(VENV)/.torch: | $(BIN)/python
+# torch is the partner that tests and benchmarks compare with; it is large, so it has a stamp of its own. The lock of
+# the tests has what it needs, but for what the build for CUDA needs, which pip installs where it takes that build.
+$(VENV)/.torch: scripts/dependency-group | $(VENV)/.partners
 	@echo "installing torch (about a minute)"
-	@$(PIP) torch==2.13.0
+	@$(PIP) $$($(BIN)/python scripts/dependency-group torch)
 	@touch $@
 
-$(VENV)/.test: $(VENV)/.base $(VENV)/.torch scripts/dependency-group scripts/system-packages
+$(VENV)/.partners: requirements/test.txt | $(BIN)/python
 	@echo "installing what the tests need"
+	@$(PIP) $(LOCKED)/test.txt
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.base $(VENV)/.partners $(VENV)/.torch $(VENV)/.release scripts/system-packages
 	@scripts/system-packages
-	@$(PIP) --editable '.[notebook,etcd,stacks]' $$($(BIN)/python scripts/dependency-group test)
+	@touch $@
+
+$(VENV)/.release: $(VENV)/.base requirements/release.txt
+	@echo "installing what builds a release"
+	@$(PIP) $(LOCKED)/release.txt
+	@rm -rf $(VENV)/wheels
+	@$(BIN)/python -m pip --disable-pip-version-check download --quiet --dest $(VENV)/wheels $(LOCKED)/runtime.txt
+	@touch $@
+
+$(VENV)/.lock: $(VENV)/.base requirements/lock.txt
+	@$(PIP) $(LOCKED)/lock.txt
 	@touch $@
