@@ -206,7 +206,7 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         release(arguments.into, arguments.wheels)
-    except ReleaseError as reason:
+    except (ReleaseError, subprocess.CalledProcessError) as reason:
         sys.exit(f"no release: {reason}")
 
 
