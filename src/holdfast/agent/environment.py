@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 
+from holdfast.errors.secret import public_environment
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from holdfast.agent.group import Worker, WorkerGroup, WorkerSpec
-
-
-TOKEN = "HOLDFAST_TOKEN"  # noqa: S105 - the name of the variable
-"""The secret of the agents."""
 
 
 def worker_environment(
@@ -44,8 +42,8 @@ def worker_environment(
         env.update(_for_jax(group, worker, agent_environment))
     if group.generation is not None:
         env["HOLDFAST_GENERATION"] = str(group.generation)
-    if TOKEN in agent_environment:
-        env[TOKEN] = ""  # a program has no use for it, and many write their environment to where others read it
+    # A program has no use for a token, and many write their environment to where others read it.
+    env.update(public_environment(agent_environment))
     if spec.virtual_local_rank:
         env["LOCAL_RANK"] = "0"
         env["CUDA_VISIBLE_DEVICES"] = _own_device(worker.local_rank, agent_environment.get("CUDA_VISIBLE_DEVICES"))

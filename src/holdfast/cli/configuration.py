@@ -7,6 +7,7 @@ import os
 from holdfast.cli import accelerators
 from holdfast.cli.options import EXIT_BARRIER_TIMEOUT_S, RESTART_POLICIES, STOP_GRACE_S, STORE_HOSTS, Unsaid
 from holdfast.cli.worker_command import worker_command
+from holdfast.errors.secret import shown
 from holdfast.errors.tree import InputError
 from holdfast.launcher.config import LaunchConfig
 from holdfast.processes.interruption import SIGNALS_VARIABLE, signals_to_handle
@@ -181,11 +182,16 @@ def rdzv_settings(text: str) -> dict[str, str]:
     if not bare:
         return {}
     items = [[part.strip() for part in item.partition("=")] for item in bare.split(",")]
-    for key, _, value in items:
+    for place, (key, _, value) in enumerate(items, start=1):
         if not key or not value:
-            raise InputError(f"--rdzv-conf {text!r}: write KEY=VALUE pairs with commas between, such as timeout=60")
+            which = f" (see item {place})" if len(items) > 1 else ""
+            raise InputError(
+                f"--rdzv-conf {shown(text)}: write KEY=VALUE pairs with commas between, such as timeout=60{which}"
+            )
         if key in NO_SETTINGS:
-            raise InputError(f"--rdzv-conf {text!r}: {key} is no setting of a backend; it has an option of its own")
+            raise InputError(
+                f"--rdzv-conf {shown(text)}: {key} is no setting of a backend; it has an option of its own"
+            )
     return {key: value for key, _, value in items}
 
 

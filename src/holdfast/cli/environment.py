@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from argparse import Action
 
+from holdfast.errors.secret import shown
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -28,7 +30,7 @@ def as_given(message: str) -> str:
     flag, _, rest = message.partition(" ")
     name = variable(flag.removeprefix("--").replace("-", "_"))
     text = os.environ.get(name)
-    if flag.startswith("--") and text is not None and rest.startswith((f"{text!r}", f"{text}:")):
+    if flag.startswith("--") and text is not None and rest.startswith((shown(text), f"{text!r}", f"{text}:")):
         return f"{name}={rest}"
     return message
 

@@ -99,8 +99,7 @@ class _Parser(VisibleParser):
             self.error(_one_line(problem))
 
     def error(self, message: str) -> NoReturn:
-        said = " ".join(as_given(message).split())
-        self.exit(2, f"{self.prog}: error: {said} (see {self.prog} --help)\n")
+        self.refuse(as_given(message))
 
     def _get_option_tuples(self, option_string: str) -> list[Any]:
         """What a shortened name can mean.

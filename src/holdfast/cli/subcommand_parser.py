@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser
 
+from holdfast.errors.secret import hidden
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
@@ -20,9 +22,14 @@ class VisibleParser(ArgumentParser):
 
         super()._print_message(visible(message), file or sys.stderr)
 
+    def refuse(self, message: str) -> NoReturn:
+        """Leave with one line. It quotes words of the command line, but no secret among them."""
+        said = hidden(" ".join(message.split()))
+        self.exit(2, f"{self.prog}: error: {said} (see {self.prog} --help)\n")
+
 
 class SubcommandParser(VisibleParser):
     """One that does not print its usage with an error."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {' '.join(message.split())} (see {self.prog} --help)\n")
+        self.refuse(message)

@@ -48,6 +48,10 @@ def run_script_path(training_script: str, *training_script_args: str) -> None:
     runpy.run_path(training_script, run_name="__main__")
 
 
+# Its process has no use for the command line of ours, which may hold a secret.
+run_script_path.has_own_arguments = True  # type: ignore[attr-defined]
+
+
 def _check_script(path: str) -> None:
     # Python takes more than files: `-` for stdin and options of its own. And each worker may have a script of its own.
     if path.startswith("-") or "$" in path:

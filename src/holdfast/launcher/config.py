@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast.errors.secret import hiding_secrets
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,7 +100,8 @@ class LaunchConfig:
             self.rdzv_configs["timeout"] = rdzv_timeout
 
     def __repr__(self) -> str:
-        return f"LaunchConfig({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+        known = vars(self) | {"rdzv_configs": hiding_secrets(self.rdzv_configs)}
+        return f"LaunchConfig({', '.join(f'{name}={value!r}' for name, value in known.items())})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LaunchConfig) and vars(self) == vars(other)

@@ -129,6 +129,8 @@ class _FunctionProcess(BaseProcess):
         self._call: Any = ByValue((function, args)) if self._by_value else (function, args)
         self._value = value
         self._lifeline = lifeline
+        self.has_own_arguments = getattr(function, "has_own_arguments", False)
+        """Whether the function sets ``sys.argv`` itself."""
 
     def run_in_fork(self, agents_end: int) -> int:
         os.close(agents_end)
@@ -198,8 +200,11 @@ def _pickled(process: _FunctionProcess) -> tuple[int, list[int]]:
     file = io.BytesIO()
     mp_context.set_spawning_popen(spawning)  # type: ignore[arg-type]
     try:
-        data = spawn.get_preparation_data(process.name)
-        reduction.dump({**data, "sys_path": programs_path(data["sys_path"])}, file)
+        data: dict[str, Any] = spawn.get_preparation_data(process.name)
+        data["sys_path"] = programs_path(data["sys_path"])
+        if process.has_own_arguments:
+            data["sys_argv"] = data["sys_argv"][:1]
+        reduction.dump(data, file)
         try:
             reduction.dump(process, file)
         except Exception as error:

@@ -15,6 +15,7 @@ import sys
 import time
 from contextlib import suppress
 
+from holdfast.errors.secret import public_environment
 from holdfast.processes.children import is_child
 from holdfast.processes.fence import write_fence
 from holdfast.processes.hearing import COUNT_BYTES, counts_offset
@@ -448,7 +449,7 @@ def _fresh(launches: Sequence[Launch], ends: Ends, _agents_ends: Sequence[int], 
         return os.posix_spawn(
             sys.executable,
             [sys.executable, *_interpreter_flags(launches), "-c", boot(_FRESH_KEEPER), str(brief)],
-            os.environ,
+            {**os.environ, **public_environment(os.environ)},  # the kernel shows it of workers that are forked from it
             file_actions=[(os.POSIX_SPAWN_DUP2, fd, fd) for fd in passed],
         )
     finally:

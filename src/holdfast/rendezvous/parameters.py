@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast.errors.secret import hiding_secrets
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -64,7 +66,8 @@ class RendezvousParameters:
             raise _input_error(f"--rdzv-conf {key}={value}: a whole number is needed") from None
 
     def __repr__(self) -> str:
-        return f"RendezvousParameters({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+        known = vars(self) | {"config": hiding_secrets(self.config)}
+        return f"RendezvousParameters({', '.join(f'{name}={value!r}' for name, value in known.items())})"
 
 
 def _input_error(message: str) -> Exception:
