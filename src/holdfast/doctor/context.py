@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.coordination.loopback import is_loopback
 from holdfast.errors.tree import InputError
-from holdfast.rendezvous.addresses import is_loopback
 from holdfast.rendezvous.elastic_settings import (
     EMBEDDED_PORT,
     ETCD_KEEP_ALIVE_ATTEMPTS,

@@ -8,8 +8,9 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from holdfast import descriptors
+from holdfast.coordination.loopback import is_loopback
 from holdfast.logger import get_logger
-from holdfast.rendezvous.addresses import bracketed, is_loopback, own_addresses
+from holdfast.rendezvous.addresses import bracketed, own_addresses
 
 if TYPE_CHECKING:
     import ssl
