@@ -135,15 +135,16 @@ def test_an_agent_that_comes_too_late_does_not_run_the_job_again(job, tmp_path):
     one.wait_for_world(2)
     succeed(one, agents)
     lives = len(one.lives)
-    (late,) = one.start(first, environment=environment)
+    (late,) = one.start(first, environment={**environment, "SLURM_PROCID": "1"})
     assert one.wait_for_exit(late) == [1]
     assert "run 'job' has ended before this agent could join it (succeeded" in late.stderr()
     assert len(one.lives) == lives
-    (again,) = one.start(first, environment={**environment, "SLURM_STEP_ID": "1"})
-    one.wait_for_world(2)
-    one.wait_for_words(again, "this agent begins it anew")
-    one.tell_all("exit 0")
-    assert one.wait_for_exit(again) == [0]
+    for other in ({}, {"SLURM_STEP_ID": "1"}):  # a script that repeats the command, and the next step
+        (again,) = one.start(first, environment={**environment, **other})
+        one.wait_for_world(2)
+        one.wait_for_words(again, "this agent begins it anew")
+        one.tell_all("exit 0")
+        assert one.wait_for_exit(again) == [0]
 
 
 # What a loss is the cause of

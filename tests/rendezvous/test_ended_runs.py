@@ -41,7 +41,8 @@ def test_the_same_step_of_a_schedulers_job_is_one_launch():
     note_end("job", "there", END, environ=STEP)
     note = find_end("job", "there")
     later = note.ended_s + 1
-    assert is_late(note, STEP, began_s=later)
+    assert is_late(note, {**STEP, "SLURM_PROCID": "1"}, began_s=later)
+    assert not is_late(note, STEP, began_s=later), "a script that repeats the command"
     assert not is_late(note, {**STEP, "SLURM_STEP_ID": "1"}, began_s=later)
     assert not is_late(note, {**STEP, "SLURM_RESTART_COUNT": "1"}, began_s=later)
     assert not is_late(note, {}, began_s=later)

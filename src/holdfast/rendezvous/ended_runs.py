@@ -4,9 +4,10 @@ The embedded store ends with the agent that serves it, and what became of the jo
 on the same machine a little later would serve a new store and run the finished job again. So the agent that served
 leaves a note, and one that is about to serve reads it.
 
-An agent is late if it is certain that it belongs to the job that has ended: its process began before that, or the same
-step of a scheduler's job started both. Everybody else runs the job anew, as somebody who repeats a command expects. So
-does a process that runs one job after the other, such as a notebook: what it begins after the end is new.
+An agent is late if it is certain that it belongs to the job that has ended: its process began before that, or it is
+another task of the same step of a scheduler's job. The same task is a script that repeats the command. Everybody else
+runs the job anew, as somebody who repeats a command expects. So does a process that runs one job after the other, such
+as a notebook: what it begins after the end is new.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ LAUNCHES = (
     ("PBS_JOBID", "PBS_ARRAY_INDEX"),
     ("LSB_JOBID", "LSB_JOBINDEX"),
 )
-"""What schedulers call the start of a job, all of which its processes have in common."""
+"""What schedulers call the start of a job, all of which its processes have in common ..."""
+
+TASKS = ("SLURM_PROCID", "PBS_TASKNUM", "LSF_PM_TASKID")
+"""... and what tells them apart."""
 
 
 class Note(Struct, frozen=True):
@@ -56,6 +60,7 @@ class Note(Struct, frozen=True):
     ended_s: float
     boot: str
     launch: str = ""
+    task: str = ""
 
 
 def launch_of(environ: Mapping[str, str]) -> str:
@@ -66,12 +71,17 @@ def launch_of(environ: Mapping[str, str]) -> str:
     return ""
 
 
+def task_of(environ: Mapping[str, str]) -> str:
+    """Which of the processes of its launch this one is."""
+    return "/".join(environ.get(name, "") for name in TASKS)
+
+
 def note_end(run_id: str, endpoint: str, end: End, environ: Mapping[str, str] = os.environ) -> None:
     """Leave a note. Never raises: without it, things are as they would be on another machine."""
     directory = _directory()
     if not directory:
         return
-    note = Note(end.kind, end.reason[:REASON_MAX_CHARACTERS], now_s(), _boot(), launch_of(environ))
+    note = Note(end.kind, end.reason[:REASON_MAX_CHARACTERS], now_s(), _boot(), launch_of(environ), task_of(environ))
     with suppress(OSError):
         os.makedirs(directory, mode=0o700, exist_ok=True)
         write_whole(os.path.join(directory, _name(run_id, endpoint)), msgspec.json.encode(note))
@@ -103,7 +113,7 @@ def is_late(
     if made_s is not None:
         return made_s < note.ended_s
     launch = launch_of(environ)
-    if launch and launch == note.launch:
+    if launch and launch == note.launch and task_of(environ) != note.task:
         return True
     return (_began_s() if began_s is None else began_s) < note.ended_s
 
