@@ -24,7 +24,7 @@ from simulated_agent import offer
 from holdfast.coordination.model import Delete
 from holdfast.errors.kind import FailureKind
 from holdfast.rendezvous.admission import BATCH_S, HOLD_BACK_S, LOSSES_MAX
-from holdfast.rendezvous.decide import NO_RECORD, Join, Leave, Settings, Start, decide
+from holdfast.rendezvous.decide import NO_RECORD, Join, Leave, Settings, Start, decide, registration
 from holdfast.rendezvous.records import Arrivals, BreakKind, Broken, Fingerprint, Node, Short
 from holdfast.rendezvous.restarts import STEADY_S
 
@@ -48,6 +48,30 @@ def test_a_number_is_never_used_again_also_when_the_store_has_lost_the_record():
     published = replace(offer("a", 29500), stopped=7)
     made = made_by(lead(view, published=published, offer=published, stopped=7, enough_since=NOW - 5))
     assert made.number == 8
+
+
+def test_a_leader_that_knows_nothing_waits_for_the_nodes_of_a_lost_generation_that_a_spare_has_seen():
+    """The store has lost everything. The leader is new, and the others that are here were spares."""
+    settings = replace(SETTINGS, lease_s=3.0)
+    view = view_of(leader="a.1", nodes=dict.fromkeys(("a.1", "b.2"), 0), seen_at={"a.1": NOW - 9, "b.2": NOW - 1})
+    view.nodes["b.2"] = replace(view.nodes["b.2"], known=7)
+    published = replace(offer("a", 29500), lease_s=3.0)
+    waits = lead(view, settings=settings, published=published, offer=published, enough_since=NOW - 9)
+    assert (waits.actions, waits.wake_at) == ((), NOW + 2)
+    goes_on = lead(view, settings=settings, now=NOW + 2, published=published, offer=published, enough_since=NOW - 9)
+    assert made_by(goes_on).number == 8
+
+
+def test_a_node_tells_a_store_that_it_comes_to_what_it_knows_and_does_not_repeat_it():
+    def told(**me):
+        decision = decide(view_of(leader="b.1", is_whole=False), member(**me), NOW, SETTINGS, KEYS)
+        return decision.me.offer.known
+
+    assert told(known=7, published=None) == 7
+    assert told(known=7) == 0, "the store knows as much"
+    assert told(known=7, said_at=NOW - 2, lost_at=NOW - 1) == 7
+    put = registration(member(known=7), KEYS).then[0]
+    assert msgspec.json.decode(put.value, type=Node).known == 7
 
 
 def test_a_leader_that_remembers_a_lost_generation_waits_for_its_nodes_and_goes_on_where_it_was():

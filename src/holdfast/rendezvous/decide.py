@@ -251,7 +251,7 @@ def registration(me: Me, keys: Keys) -> Transaction:
     """Put this node into the store, once. If an answer was lost, what was put then may come late, but never again."""
     assert me.offer is not None
     key = keys.node(me.node)
-    offer = replace(me.offer, running=me.running, stopped=me.stopped)
+    offer = replace(me.offer, running=me.running, stopped=me.stopped, known=me.known)
     puts = (Put(key, encode(offer), me.lease), Put(keys.alive_of(me.node), b"", me.lease))
     return Transaction((absent(key), absent(keys.end)), puts)
 
@@ -456,6 +456,7 @@ def _offer(
         failure=_worth_telling(me.failure),
         job=_job_of(me),
         lease_s=max(settings.lease_s, me.known_lease_s),
+        known=_known_to_tell(me),
     )
     me = replace(me, offer=offer)
     if not me.lease or me.published is None:
@@ -471,6 +472,15 @@ def _offer(
         ready = Propose(Transaction(guards, puts), "ready", publishes=offer)
         return Decision(me, (ready,), deadline, status)
     return Decision(me, wake_at=_first(deadline, say_again_at), status=status)
+
+
+def _known_to_tell(me: Me) -> int:
+    """The newest generation that this node knows of. It is not told anew with every generation, only to a store that
+    may have lost the last one.
+    """
+    if me.published is None or me.published is SOMETHING or me.said_at < me.lost_at:
+        return me.known
+    return me.published.known
 
 
 def _say_again_at(me: Me) -> float:
@@ -690,12 +700,17 @@ def _still_away(view: View, me: Me, settings: Settings, now: float) -> float | N
     """Until when the leader waits for nodes of a generation that the store has lost, if some are not here: they may not
     have heard of it yet. A node that is silent for the time of a lease has no workers.
     """
-    newer = [view.since.get(name, now) for name, node in view.nodes.items() if node.stopped > me.known]
+    newer = [view.since.get(name, now) for name, node in view.nodes.items() if _newest(node) > me.known]
     if not newer and _has_all_stopped(view, me):
         return None
     leases_s = (settings.lease_s, me.known_lease_s, *(node.lease_s for node in view.nodes.values()))
     until = max(leases_s) + max((*newer, me.lost_at))
     return until if now < until else None
+
+
+def _newest(node: Node) -> int:
+    """The newest generation that a node tells of."""
+    return max(node.stopped, node.known)
 
 
 def _has_all_stopped(view: View, me: Me) -> bool:
@@ -774,7 +789,7 @@ def _next_generation(
     order = seat((member.node for member in last.members) if last else (), nodes, view.ages, settings.max_nodes)
     past = None if judged is None else judged.ruling.past
     # No node has stopped a generation of this number: also not one whose record the store has lost.
-    number = max(me.known, _number(view.generation), *(node.stopped for node in view.nodes.values())) + 1
+    number = max(me.known, _number(view.generation), *map(_newest, view.nodes.values())) + 1
     made = Generation(
         number=number,
         members=tuple(

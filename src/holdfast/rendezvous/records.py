@@ -128,6 +128,8 @@ class Node(Struct, frozen=True):
     running: int = 0
     fingerprint: Fingerprint = Fingerprint()
     addresses: tuple[str, ...] = ()
+    known: int = 0
+    """The newest generation that it had heard of when it came: the store may have lost the record since."""
 
 
 class Member(Struct, frozen=True, array_like=True):
