@@ -1,31 +1,13 @@
-"""Until when a set may live, and who sees to it when the keeper cannot."""
+"""Until when a set may live, as the agent writes it and the keeper reads it."""
 
 from __future__ import annotations
 
 import os
-import signal
-import sys
 import time
 
 import pytest
-from liveness import status, wait_for_end
 
 from holdfast.processes.fence import read_fence, write_fence
-from holdfast.processes.kept import KeptProcesses
-
-MANY_FENCES = 20_000
-"""More than a pipe would hold."""
-
-FAMILY = """
-import os, signal, sys
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-if os.fork() == 0:
-    os.setsid()
-with open(sys.argv[1], "w") as post:
-    post.write(f"{os.getpid()}\\n")
-while True:
-    signal.pause()
-"""
 
 
 @pytest.fixture
@@ -52,69 +34,3 @@ def test_of_a_fence_that_was_never_written_to_its_end_the_earlier_half_counts(sh
     write_fence(shared, 20.0)
     os.pwrite(shared, int(10e9).to_bytes(8, "little"), 0)
     assert read_fence(shared) == 10.0
-
-
-# A keeper that was stopped
-
-pytestmark = pytest.mark.usefixtures("image", "nothing_left")
-
-
-@pytest.fixture
-def stopped(start, post):
-    """A set of one worker with a relative in a session of its own, whose keeper is stopped; and their identifiers."""
-    context = start(sys.executable, [("-c", FAMILY, post.path)], shutdown_timeout=1000)
-    pids = post.pids(2)
-    keeper = context._kept.keeper_pid
-    os.kill(keeper, signal.SIGSTOP)
-    while not status(keeper, "State").startswith("T"):
-        os.sched_yield()
-    return context, pids
-
-
-def test_a_stopped_keeper_blocks_no_fence(stopped):
-    context, pids = stopped
-    for _ in range(MANY_FENCES):
-        context.fence(time.monotonic() + 1000)
-    assert context.wait(0) is None
-    context.close(timeout=0)
-    assert not context.is_fenced
-    assert wait_for_end(pids) == []
-
-
-def test_a_stopped_keeper_is_continued_when_the_fence_has_passed(stopped):
-    context, pids = stopped
-    context.fence(time.monotonic() + 1000)
-    context.fence(time.monotonic())
-    assert wait_for_end(pids) == []
-    result = context.wait()
-    assert context.is_fenced
-    assert not context._kept.keeper_died
-    assert not result.is_failed()
-
-
-def test_a_keeper_that_cannot_be_continued_is_killed_and_the_workers_with_it(stopped, monkeypatch):
-    context, pids = stopped
-    monkeypatch.setattr(KeptProcesses, "_continue_keeper", lambda _: None)
-    context.fence(time.monotonic())
-    (worker,) = context.pids().values()
-    assert wait_for_end([worker]) == []
-    result = context.wait()
-    assert context.is_fenced
-    assert context._kept.keeper_died
-    assert result.terminated == {0: -signal.SIGKILL}
-    # The promise ends here: nobody is left who knows a process that left the worker's session.
-    (relative,) = (pid for pid in pids if pid != worker)
-    os.kill(relative, signal.SIGKILL)
-
-
-def test_a_fence_that_was_renewed_while_the_keeper_was_stopped_holds(stopped):
-    context, pids = stopped
-    context.fence(time.monotonic() + 0.2)
-    context.fence(time.monotonic() + 1000)
-    keeper = context._kept.keeper_pid
-    os.kill(keeper, signal.SIGCONT)
-    while status(keeper, "State").startswith("T"):
-        os.sched_yield()
-    assert context.wait(0.5) is None
-    assert all(os.path.exists(f"/proc/{pid}") for pid in pids)
-    assert not context.is_fenced

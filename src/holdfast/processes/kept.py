@@ -220,6 +220,12 @@ class KeptProcesses:
                     self._signal_keeper(signal.SIGKILL)
         self._hear_until(lambda: self.is_gone, time.monotonic() + KILL_WAIT_S)
 
+    def continue_keeper(self) -> None:
+        """Whoever stopped it may have left it so. While it stands still, no end of a worker is heard of."""
+        with self._lock, suppress(ProcessLookupError):
+            if not self.is_gone and not self._closed:
+                self._continue_keeper()
+
     def _hear_until(self, is_true: Callable[[], bool], deadline: float) -> bool:
         """Take in what the keeper says, in a thread of its own, until `is_true` or the deadline."""
         with self._lock:
@@ -373,7 +379,8 @@ class KeptProcesses:
 class _Guard:
     """The agent's own eye on the fence: a thread that waits for it beside the keeper, which somebody may have stopped.
 
-    It sleeps until the fence that it knows, so one that is renewed in time wakes it up once in a lease.
+    It sleeps until the fence that it knows, so one that is renewed in time wakes it up once in a lease. A keeper that
+    was stopped is continued then.
     """
 
     def __init__(self, kept: KeptProcesses) -> None:
@@ -394,6 +401,7 @@ class _Guard:
             if wait_s > 0:
                 self._news.wait(min(wait_s, POLL_MAX_S))
                 self._news.clear()
+                kept.continue_keeper()
             else:
                 kept.enforce_fence()
 
