@@ -5,6 +5,7 @@ Every test ends with the check that never did two generations run at once.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -32,6 +33,15 @@ SECONDS_LEASE = "--rdzv-conf=last_call_timeout=1,keep_alive_interval=1,keep_aliv
 SECONDS_LEASE_S = 15.0
 RENEWED_S = 2.0
 """A lease of 15 s that was renewed at most so long ago."""
+
+OFTEN_RENEWED = "--rdzv-conf=last_call_timeout=1,keep_alive_interval=0.02,keep_alive_max_attempt=150"
+"""A lease of 3 s that is renewed 50 times a second. One line for each renewal ..."""
+
+SMALL_PIPE_BYTES = 4096
+"""... fills a pipe of this size, the smallest there is ..."""
+
+PIPE_IS_FULL_S = 15.0
+"""... and whoever waits for room in it has lost the lease before this time."""
 
 
 class RelayedJob(Job):
@@ -83,6 +93,23 @@ def keeper_of(agent):
                     if comm.read().strip() == "holdfast-keeper":
                         return pid
     raise AssertionError(f"{agent} has no keeper")
+
+
+def pipes_of(pid):
+    """The paths of its pipes' ends, by the pipes' names."""
+    paths = [f"/proc/{pid}/fd/{fd}" for fd in os.listdir(f"/proc/{pid}/fd")]
+    return {name: path for path in paths if (name := os.readlink(path)).startswith("pipe:")}
+
+
+def stop_keeper(agent):
+    """Stop it, with as little room as can be in the pipes between it and the agent."""
+    keeper = keeper_of(agent)
+    ours, theirs = pipes_of(agent.pid), pipes_of(keeper)
+    for name in ours.keys() & theirs.keys():
+        fd = os.open(ours[name], os.O_RDWR)
+        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, SMALL_PIPE_BYTES)
+        os.close(fd)
+    os.kill(keeper, signal.SIGSTOP)
 
 
 # Connections
@@ -201,4 +228,26 @@ def test_an_agent_with_a_stopped_keeper_obeys(job):
     agents[2].kill(signal.SIGTERM)
     assert three.wait_for_exit(agents[2]) == [128 + signal.SIGTERM]
     three.wait_for_world(4, after=world)
+    succeed(three, agents[:2])
+
+
+def test_a_keeper_that_stays_stopped_costs_no_lease(job):
+    three = job("2:3", OFTEN_RENEWED)
+    agents = three.start(*three.nodes)
+    world = three.wait_for_world(6)
+    stop_keeper(agents[2])
+    assert three.stays(lambda: not any(life.has_ended for life in world), PIPE_IS_FULL_S), three.describe()
+    succeed(three, agents)
+    assert len(three.lives) == 6
+
+
+def test_an_agent_whose_keeper_stays_stopped_obeys(job):
+    three = job("2:3", OFTEN_RENEWED)
+    agents = three.start(*three.nodes)
+    world = three.wait_for_world(6)
+    stop_keeper(agents[2])
+    three.stays(lambda: not any(life.has_ended for life in world), PIPE_IS_FULL_S)
+    agents[2].kill(signal.SIGTERM)
+    assert three.wait_for_exit(agents[2]) == [128 + signal.SIGTERM]
+    three.wait_for_world(4)
     succeed(three, agents[:2])
