@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import signal
 
 import pytest
+from job_nodes import restart_counts, succeed
 
 pytestmark = [
     pytest.mark.root,
@@ -85,3 +87,36 @@ def test_an_etcd_that_starts_from_nothing_is_not_taken_for_the_jobs(job, token, 
     two.wait_for_end(world)
     assert len(two.lives) == 4
     two.check()
+
+
+# Records that somebody deletes
+
+
+def delete(cluster, prefix):
+    """All keys that begin so, as ``etcdctl del --prefix`` does. Returns how many there were."""
+    first, end = (base64.b64encode(text.encode()).decode() for text in (prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)))
+    answer = cluster.post(cluster.members[0], "kv/deleterange", {"key": first, "range_end": end})
+    return int(answer.get("deleted", 0))
+
+
+def test_who_deletes_one_run_by_a_prefix_splits_no_other(job):
+    ten = job("2:4", run_id="job10")
+    *early, one, other = ten.nodes
+    agents = ten.start(*early)
+    ten.wait_for_world(4)
+    delete(ten.place.cluster, "/holdfast/runs/job1")
+    agents += ten.start(one, other)
+    assert restart_counts(ten.wait_for_world(8)) == {0}
+    succeed(ten, agents)
+
+
+def test_workers_stop_when_the_records_of_their_job_are_deleted(job):
+    three = job("2:3")
+    *early, late = three.nodes
+    agents = three.start(*early)
+    world = three.wait_for_world(4)
+    assert delete(three.place.cluster, "/holdfast/runs/")
+    three.wait_for_end(world)
+    agents += three.start(late)
+    assert restart_counts(three.wait_for_world(6)) == {0}
+    succeed(three, agents)
