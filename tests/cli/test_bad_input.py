@@ -70,6 +70,20 @@ def test_a_flag(options, start, holdfast, script):
 
 
 @pytest.mark.parametrize(
+    ("options", "start"),
+    [
+        ("--rdzv-conf keep_alive_interval=40000", "--rdzv-conf keep_alive_interval=40000,keep_alive_max_attempt=3: "),
+        ("--rdzv-conf keep_alive_interval=0.03", "--rdzv-conf keep_alive_interval=0.03,keep_alive_max_attempt=3: "),
+        ("--rdzv-conf keep_alive_max_attempt=1000000", "--rdzv-conf keep_alive_interval=1,keep_alive_max_attempt=1000"),
+        (f"--rdzv-id {'x' * 2000}", f"--rdzv-id '{'x' * 40}'...: it has 2000 characters; "),
+    ],
+)
+def test_a_flag_of_a_job_on_several_nodes(options, start, holdfast, script):
+    place = ("--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:29431")
+    assert_refused(holdfast("run", *place, *options.split(), script()), start)
+
+
+@pytest.mark.parametrize(
     ("name", "text", "shown"),
     [
         ("PET_STANDALONE", "true", "'true'"),

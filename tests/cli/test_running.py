@@ -243,8 +243,25 @@ print(resource.getrlimit(resource.RLIMIT_NOFILE)[0], flush=True)
 sys.exit(os.environ["TORCHELASTIC_RESTART_COUNT"] == "0")
 """
 
+FILES_MAX = 128
+CROWD = f"""
+import contextlib, os, resource, sys
+sys.path.insert(0, {os.path.join(os.path.dirname(__file__), "../support")!r})
+from store_peer import StorePeer
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, ({4 * FILES_MAX}, hard))
+with contextlib.ExitStack() as stack:
+    for _ in range({2 * FILES_MAX}):
+        stack.enter_context(StorePeer(int(os.environ["MASTER_PORT"]))).ask()
+"""
+
 
 class TestTheLimitOfOpenFiles:
+    def test_an_agent_serves_more_clients_than_its_soft_limit_has_room_for(self, background, script):
+        agent = background(script(CROWD), through=["sh", "-c", f'ulimit -Sn {FILES_MAX}; exec "$@"', "sh"])
+        _, err = agent.communicate(timeout=DEADLINE_S)
+        assert agent.returncode == 0, err
+
     @pytest.mark.parametrize("options", [(), ("--warm",)], ids=["cold", "warm"])
     def test_an_agent_that_serves_the_store_raises_its_own_and_not_the_workers(self, background, script, options):
         agent = background(

@@ -185,18 +185,34 @@ def test_nodes_of_another_program_are_turned_away(job, tmp_path):
     succeed(two, agents)
 
 
-def test_nodes_with_other_limits_are_told_and_count_as_the_job_does(job):
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [("--max-restarts=1", "--max-restarts is 1 here and 3 on"), ("--nnodes=1:2", "--nnodes is 1:2 here and 2:2 on")],
+    ids=["another budget", "other numbers of nodes"],
+)
+def test_nodes_with_other_limits_are_told(job, flag, words):
+    two = job("2")
+    first, second = two.nodes
+    agents = two.start(first)
+    two.wait_for_words(agents[0], "1 node is here and 2 are needed")
+    agents += two.start(second, flags=[flag])
+    two.wait_for_world(4)
+    two.wait_for_words(agents[1], words)
+    succeed(two, agents)
+
+
+def test_nodes_with_another_budget_count_as_the_job_does(job):
     two = job("2")
     first, second = two.nodes
     agents = two.start(first)
     two.wait_for_words(agents[0], "1 node is here and 2 are needed")
     agents += two.start(second, flags=["--max-restarts=1"])
     world = two.wait_for_world(4)
-    two.wait_for_words(agents[1], "--max-restarts is 1 here and 3 on")
     for restart in (1, 2):
         two.tell([two.worker(first, 0)], "exit 3")
         world = two.wait_for_world(4, after=world)
         assert restart_counts(world) == {restart}
     for agent in agents:
-        two.wait_for_words(agent, "restart 2 of 3")
+        two.wait_for_words(agent, "restart 2 of ")
+        assert "restart 2 of 3" in agent.stderr()
     succeed(two, agents)
