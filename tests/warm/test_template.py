@@ -16,13 +16,13 @@ from holdfast.warm.template import Template
 
 # Python that does as the template should up to a point. Its words are "-u -c BOOT ROOT DESCRIPTOR ...".
 ACTOR = """#!{python}
-import marshal, os, socket, sys, time
+import os, socket, sys, time
 control = socket.socket(fileno=int(sys.argv[5]))
 socket.recv_fds(control, 65536, 1)
 {then}
 """
 
-IMPORTED = "control.send(marshal.dumps({'modules': 1}))\n"
+IMPORTED = r"control.send(b'modules\x00\x31')" "\n"
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_one_that_does_not_answer_is_given_up(actor, monkeypatch):
 
 def test_imports_that_do_not_end_are_not_waited_for_any_longer(actor, monkeypatch, caplog):
     monkeypatch.setattr(module, "IMPORTS_MAX_S", 0.5)
-    template = actor("control.send(marshal.dumps({'importing': 'slow_of_test'}))\ntime.sleep(1000)")
+    template = actor("control.send(b'importing\\0slow_of_test')\ntime.sleep(1000)")
     template.start()
     first = template.pid
     assert select.select([template._control], [], [], 60)[0], "it has said what it imports"
@@ -98,8 +98,7 @@ def test_one_whose_parent_is_another_by_now_ends(tmp_path, monkeypatch):
 
 def test_one_that_refuses(actor):
     template = actor(
-        f"{IMPORTED}socket.recv_fds(control, 65536, 250)\n"
-        "control.send(marshal.dumps({'refused': 'it is tired'}))\ntime.sleep(1000)"
+        f"{IMPORTED}socket.recv_fds(control, 65536, 250)\ncontrol.send(b'refused\\0it is tired')\ntime.sleep(1000)"
     )
     template.start()
     assert template.is_ready()
@@ -184,3 +183,25 @@ def test_descriptors_get_the_numbers_that_they_are_wanted_at():
     """Whatever stands in the way of what."""
     ended = subprocess.run([sys.executable, "-c", NUMBERS], capture_output=True, text=True, timeout=60, check=False)
     assert ended.stdout == "done\n", ended.stderr
+
+
+@pytest.mark.parametrize("nonsense", [r"b'\xff' * 1000", r"b'\xdb\xff\xff\xff\x7f'", r"b'keeper'", r"b'x\0y'"])
+def test_one_that_talks_nonsense_counts_as_dead(actor, caplog, nonsense):
+    before = footprint()
+    template = actor(f"control.send({nonsense})\ntime.sleep(1000)")
+    template.start()
+    first = template.pid
+    assert not template.is_ready()
+    assert not exists(first)
+    assert "this start is a cold one" in caplog.text
+    template.close()
+    settle(before)
+
+
+@pytest.mark.parametrize("answer", [r"b'keeper\x00x'", r"b'keeper\x0077'", r"b'keeper\x00-1'", r"b'\xe9'"])
+def test_a_keeper_that_is_none_is_a_cold_start(actor, answer):
+    template = actor(f"{IMPORTED}socket.recv_fds(control, 65536, 100)\ncontrol.send({answer})\ntime.sleep(1000)")
+    template.start()
+    assert select.select([template._control], [], [], 60)[0]
+    template._wait_for_imports()
+    assert fork(template) is None

@@ -21,6 +21,7 @@ from holdfast.processes.keeper import keep
 from holdfast.processes.launch import Becoming, LastWill, Launch, PickledCall
 from holdfast.processes.prctl import adopt_orphans, die_with_parent
 from holdfast.processes.signal_setup import SignalSetup
+from holdfast.warm.answers import MESSAGE_MAX_BYTES, encode
 from holdfast.warm.becoming import Program, become, begin
 from holdfast.warm.freshening import Changes, freshen, open_files, show_command, write_files
 from holdfast.warm.safety import OWN_VARIABLES, Safety, hidden_module
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from holdfast.warm.reading import Reading, Step
-
-MESSAGE_MAX_BYTES = 64 * 1024
-"""What one message holds; what is longer comes in a file."""
 
 DESCRIPTORS_MAX = 250
 """How many descriptors one message carries: the kernel takes 253."""
@@ -296,7 +294,7 @@ class _Template:
         signals.unblock()
         pidfd = os.pidfd_open(pid)
         with suppress(OSError):  # an agent that is gone
-            socket.send_fds(self._control, [marshal.dumps({"keeper": pid})], [pidfd])
+            socket.send_fds(self._control, [encode({"keeper": pid})], [pidfd])
         os.close(pidfd)
 
     def _become_keeper(self, request: dict[str, Any], fds: list[int]) -> None:
@@ -351,7 +349,7 @@ class _Template:
     def _say(self, message: dict[str, Any]) -> None:
         flags = socket.MSG_DONTWAIT if "importing" in message else 0  # nobody may be listening yet
         with suppress(OSError):  # an agent that is gone
-            self._control.send(marshal.dumps(message), flags)
+            self._control.send(encode(message), flags)
 
     # In a worker
 

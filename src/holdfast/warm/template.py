@@ -14,6 +14,7 @@ from holdfast.processes.interruption import SignalWakeUp, Uninterrupted, handler
 from holdfast.processes.keeper import poll_ms
 from holdfast.processes.kept import NoTemplateError
 from holdfast.processes.signal_setup import SignalSetup
+from holdfast.warm.answers import MESSAGE_MAX_BYTES, decode, process_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from holdfast.processes.launch import LastWill
-
-MESSAGE_MAX_BYTES = 64 * 1024
-"""What one message holds; what is longer comes in a file."""
 
 DESCRIPTORS_MAX = 250
 """How many descriptors one message carries: the kernel takes 253."""
@@ -157,7 +155,7 @@ class Template:
             said, _ = self._receive(max(0.0, deadline - time.monotonic()))
         if said.get("problem"):
             self._give_up(f"{said['problem']}")
-        elif said:
+        elif "modules" in said:
             self._has_imported, self._deaths = True, 0
             log.info("the template has imported %s modules", said["modules"])
             if said.get("left"):
@@ -210,12 +208,13 @@ class Template:
                 said, received = self._ask(b"fork", [brief, directory, *ends, *wills, *numbers])
         finally:
             os.close(directory)
-        if "keeper" not in said:
+        keeper = process_in(said.get("keeper", ""))
+        if not keeper or not received:
             reason = said.get("refused") or f"the template has died{self._how_it_ended()}"
             log.warning("this start is a cold one: %s", reason)
             self.start()
             raise NoTemplateError(reason)
-        return said["keeper"], received[0]
+        return keeper, received[0]
 
     def close(self) -> None:
         """End the template. Keepers that came from it go on."""
@@ -247,7 +246,7 @@ class Template:
 
     # What is said
 
-    def _ask(self, what: bytes, fds: Sequence[int]) -> tuple[dict[str, Any], list[int]]:
+    def _ask(self, what: bytes, fds: Sequence[int]) -> tuple[dict[str, str], list[int]]:
         """What the template answers; nothing if it has died, or may as well have."""
         if self._control is None:
             return {}, []
@@ -271,9 +270,9 @@ class Template:
             return False
         return True
 
-    def _receive(self, patience_s: float | None) -> tuple[dict[str, Any], list[int]]:
-        """What the template says next; nothing if it has died. A signal raises, and ends the template: what it has to
-        say would be taken for the answer to another question.
+    def _receive(self, patience_s: float | None) -> tuple[dict[str, str], list[int]]:
+        """What the template says next; nothing if it has died, or talks nonsense, which ends it. A signal raises, and
+        ends the template: what it has to say would be taken for the answer to another question.
         """
         import socket  # noqa: PLC0415 - only for a warm start
 
@@ -289,12 +288,14 @@ class Template:
         except BaseException:
             self.close()
             raise
-        if not data:
-            if has_answered:
+        said = decode(data)
+        if not said:
+            if has_answered and not data:
                 _wait_for_end(self._pid)  # the kernel closes its socket first
+            for fd in fds:
+                os.close(fd)
             self.close()
             return {}, []
-        said: dict[str, Any] = marshal.loads(data)  # noqa: S302 - from our child
         return said, fds
 
     def _wait_for(self, control: socket.socket, deadline: float | None) -> bool:
