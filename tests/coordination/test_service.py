@@ -11,7 +11,7 @@ from holdfast.coordination import service as service_module
 from holdfast.coordination.client import EmbeddedStore
 from holdfast.coordination.errors import LeaseLostError
 from holdfast.coordination.keyspace import KeySpace
-from holdfast.coordination.model import Change, Put, Transaction
+from holdfast.coordination.model import VALUE_MAX_BYTES, Change, Delete, DeletePrefix, Put, Transaction
 from holdfast.coordination.server import EmbeddedServer
 from holdfast.coordination.service import Service, Session
 from holdfast.coordination.wire import (
@@ -203,3 +203,27 @@ def test_what_a_lease_says_when_it_is_no_more():
             assert (await peer.ask(1, Get("key"))).entry is None
 
     run(story)
+
+
+LONG = "k" * 100_000
+
+
+@pytest.mark.parametrize(
+    "operations",
+    [
+        (Put(LONG, b""), Put(LONG, b"")),
+        tuple(Put(f"{number % 127:0>1000}", b"") for number in range(128)),
+        (Put(LONG, b""), DeletePrefix("k")),
+        (Put(LONG, b"x" * (VALUE_MAX_BYTES + 1)),),
+        (Delete("\x1b" * 100_000),),
+        (Put("\x1b" * 1_000, b"x" * (VALUE_MAX_BYTES + 1)),),
+        (Put("\x1b" * 1_000, b"", 77),),
+    ],
+    ids=["twice", "many", "prefix", "value", "escapes", "value and escapes", "lease"],
+)
+def test_what_is_said_of_a_bad_transaction_is_short(operations):
+    with asyncio.Runner() as runner:
+        service = Service(KeySpace(), runner.get_loop())
+        failed = service.answer(Session(lambda *_: None), 1, Transact(Transaction((), operations)))
+    assert isinstance(failed, Failed)
+    assert 0 < len(failed.text) <= 300

@@ -26,6 +26,7 @@ from holdfast.coordination.model import (
     Put,
     Snapshot,
     check,
+    shown,
 )
 
 TYPE_CHECKING = False
@@ -109,7 +110,7 @@ class KeySpace:
         operations = transaction.then if succeeded else transaction.otherwise
         for operation in operations:
             if isinstance(operation, Put) and operation.lease != NO_LEASE and operation.lease not in self._leases:
-                raise LeaseLostError(f"the lease of {operation.key!r} is no more")
+                raise LeaseLostError(f"the lease of {shown(operation.key)} is no more")
         self._check_room(operations)
         self._apply(operations)
         return Outcome(succeeded, self.revision)

@@ -18,6 +18,9 @@ from msgspec import Struct
 KEY_MAX_BYTES = 1024
 """How long a key may be."""
 
+KEY_SHOWN_CHARS = 120
+"""How much of a key a message shows. The keys of a run have as much, unless its id is long."""
+
 VALUE_MAX_BYTES = 1 << 20
 """How long a value may be; etcd as it is installed takes requests of 1.5 MiB."""
 
@@ -130,7 +133,7 @@ def absent(key: str) -> Created:
 
 
 def check(transaction: Transaction) -> None:
-    """Raises ValueError for what no engine accepts."""
+    """Raises ValueError for what no engine accepts. Its text is short, whatever the keys are."""
     for operations in (transaction.then, transaction.otherwise):
         if max(len(operations), len(transaction.compares)) > OPERATIONS_MAX:
             raise ValueError(f"a transaction has more than {OPERATIONS_MAX} operations or compares")
@@ -139,19 +142,27 @@ def check(transaction: Transaction) -> None:
             raise ValueError(f"a transaction puts more than {TRANSACTION_MAX_BYTES} bytes")
         prefixes = [operation.prefix for operation in operations if isinstance(operation, DeletePrefix)]
         keys = [operation.key for operation in operations if not isinstance(operation, DeletePrefix)]
-        if len(set(keys)) < len(keys):
-            raise ValueError(f"a transaction names a key twice: {', '.join(sorted(keys))}")
-        for put in puts:
-            if any(map(put.key.startswith, prefixes)):
-                raise ValueError(f"a transaction puts {put.key!r} and deletes it with a prefix")
-            if len(put.value) > VALUE_MAX_BYTES:
-                raise ValueError(f"the value of {put.key!r} has {len(put.value)} bytes, more than {VALUE_MAX_BYTES}")
         for key in (*keys, *prefixes):
             check_key(key)
+        if len(set(keys)) < len(keys):
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise ValueError(f"a transaction names a key twice: {shown(twice)}")
+        for put in puts:
+            if any(map(put.key.startswith, prefixes)):
+                raise ValueError(f"a transaction puts {shown(put.key)} and deletes it with a prefix")
+            if len(put.value) > VALUE_MAX_BYTES:
+                size = len(put.value)
+                raise ValueError(f"the value of {shown(put.key)} has {size} bytes, more than {VALUE_MAX_BYTES}")
     for compare in transaction.compares:
         check_key(compare.key)
 
 
 def check_key(key: str) -> None:
     if not key or len(key) > KEY_MAX_BYTES or len(key.encode()) > KEY_MAX_BYTES:
-        raise ValueError(f"a key has 1 to {KEY_MAX_BYTES} bytes: {key[:100]!r}")
+        raise ValueError(f"a key has 1 to {KEY_MAX_BYTES} bytes: {shown(key)}")
+
+
+def shown(key: str) -> str:
+    """As much of a key as a message needs."""
+    text = repr(key[: KEY_SHOWN_CHARS + 1])  # of a control character it has four or more
+    return text if len(text) <= KEY_SHOWN_CHARS else f"{text[:KEY_SHOWN_CHARS]}..."
