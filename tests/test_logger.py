@@ -64,7 +64,7 @@ class TestLevel:
     def test_is_what_the_environment_says(self, value, shown):
         assert levels(run(LOG, LOGLEVEL=value).stderr) == shown
 
-    @pytest.mark.parametrize("value", ["LOUD", "-1", "\u00b2", "1.5"])
+    @pytest.mark.parametrize("value", ["LOUD", "-1", "\u00b2", "1.5", "9" * 5_000])
     def test_that_there_is_not_is_told_once_and_is_warning(self, value):
         told, *shown = run(LOG, LOGLEVEL=value).stderr.splitlines()
         assert told.startswith(f"holdfast: LOGLEVEL={value!r} is no level")

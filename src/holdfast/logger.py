@@ -37,6 +37,9 @@ LEVELS = {
     "NOTSET": 0,
 }
 
+LEVEL_MAX_DIGITS = 9
+"""A longer number is no level."""
+
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 CONSOLE_PATIENCE_S = 1.0
@@ -57,7 +60,7 @@ def _level(text: str) -> int | None:
     name = text.strip().upper()
     if name in LEVELS:
         return LEVELS[name]
-    if name.isascii() and name.isdigit():
+    if name.isascii() and name.isdigit() and len(name) <= LEVEL_MAX_DIGITS:
         return int(name)
     if name:
         notice(f"{LEVEL_VARIABLE}={text!r} is no level and is not used; write one of {', '.join(LEVELS)}, or a number")

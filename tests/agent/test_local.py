@@ -469,7 +469,7 @@ def test_health_is_answered_at_the_address_that_was_given(agent_of, monkeypatch,
     assert bound == [address]
 
 
-@pytest.mark.parametrize("text", ["abc", "127.0.0.1:", "127.0.0.1:abc"])
+@pytest.mark.parametrize("text", ["abc", "127.0.0.1:", "127.0.0.1:abc", "65536", "9" * 5_000])
 def test_a_health_port_that_is_no_number(agent_of, monkeypatch, text):
     monkeypatch.setenv("TORCHELASTIC_HEALTH_CHECK_PORT", text)
     assert agent_of().run().state is WorkerState.SUCCEEDED

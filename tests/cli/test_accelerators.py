@@ -76,6 +76,7 @@ class TestNvidia:
             ("-1", 0),
             ("1,-1,2", 1),
             ("0,7", 1),
+            (f"0,{'9' * 5_000}", 1),
             ("NoDevFiles", 0),
             ("GPU-8932f937,GPU-a1b2c3d4", 2),
             ("MIG-1,MIG-2,MIG-3,MIG-4,MIG-5", 5),

@@ -126,6 +126,11 @@ class TestHelp:
             widths[columns] = max(map(len, section.splitlines()))
         assert widths[60] < 60 <= widths[100] < 100 <= widths[400] <= 110
 
+    @pytest.mark.parametrize("columns", ["9" * 5_000, "-1", "x", "0"])
+    def test_a_width_that_is_none_does_not_keep_it_from_being_shown(self, monkeypatch, columns):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert get_args_parser().format_help().startswith("usage: holdfast run")
+
     def test_another_program_can_add_to_it(self):
         parser = get_args_parser()
         parser.add_argument("--use-env", action="store_true", help="of another program")

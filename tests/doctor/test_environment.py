@@ -60,6 +60,7 @@ def test_an_interface_that_is_not_there_is_a_problem(name, value, is_good):
         {},
         {"OMP_NUM_THREADS": "4"},
         {"OMP_NUM_THREADS": "many"},
+        {"OMP_NUM_THREADS": "9" * 5_000},
         {"CUDA_LAUNCH_BLOCKING": "0", "TORCH_DISTRIBUTED_DEBUG": "OFF"},
         {"http_proxy": "", "HOLDFAST_TOKEN": "secret"},
     ],

@@ -147,6 +147,7 @@ def one_finding(facts, check):
     [
         (member(), State.OK, "/health is good"),
         (member(status=GOOD._replace(version="3.3.10")), State.PROBLEM, "3.4 or newer"),
+        (member(status=GOOD._replace(version=f"{'9' * 5_000}.1")), State.PROBLEM, "3.4 or newer"),
         (member(status=GOOD._replace(leader=0)), State.PROBLEM, "knows no leader"),
         (member(status=GOOD._replace(database_bytes=2 << 30)), State.WARNING, "takes no more writes"),
         (member(health=Answer(error="refused")), State.NOTE, "gRPC, which answers"),

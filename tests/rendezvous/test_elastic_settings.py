@@ -50,6 +50,7 @@ def test_what_is_given():
         ({}, {"SLURM_PROCID": "1"}, 1),
         ({}, {"SLURM_PROCID": "4"}, NO_RANK),
         ({}, {"SLURM_PROCID": "x"}, NO_RANK),
+        ({}, {"SLURM_PROCID": "9" * 5_000}, NO_RANK),
         ({"rank": 4}, {}, NO_RANK),
         ({"rank": "0"}, {}, 0),
     ],

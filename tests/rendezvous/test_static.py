@@ -164,7 +164,9 @@ def test_endpoints(endpoint, expected):
     assert parse_endpoint(endpoint, 7) == expected
 
 
-@pytest.mark.parametrize("endpoint", ["", ":1", "host:70000", "host:-1", "host:"])
+@pytest.mark.parametrize(
+    "endpoint", ["", ":1", "host:70000", "host:-1", "host:", f"host:{'9' * 5_000}", f"[::1]:{'9' * 5_000}"]
+)
 def test_bad_endpoints(endpoint):
     with pytest.raises(InputError, match="HOST:PORT"):
         parse_endpoint(endpoint, 7)

@@ -43,6 +43,7 @@ def test_networks_are_of_both_kinds_and_an_address_is_a_small_one():
     [
         ({"store_users": "no-such-user"}, "store_users=no-such-user: there is no user 'no-such-user' here; write num"),
         ({"store_users": "4294967295"}, "there is no user '4294967295' here"),
+        ({"store_users": "9" * 5_000}, "there is no user '999"),
         ({"store_users": "1++2"}, "there is no user '' here"),
         ({"store_users": "²"}, "there is no user '²' here"),
         ({"store_users": "a\0b"}, "there is no user"),

@@ -51,6 +51,9 @@ EVENT_LOG = "events.jsonl"
 STOP_GRACE_S = 30.0
 """How long workers that listen for it have to end by themselves, where nobody says otherwise."""
 
+PORT_MAX = (1 << 16) - 1
+PORT_MAX_DIGITS = 5
+
 HEALTH_CHECK_TIMEOUT_S = 60
 """How old the last progress may be before the health check says that the agent is not healthy."""
 
@@ -492,7 +495,7 @@ class LocalElasticAgent(SimpleElasticAgent):
             if text is None:
                 return
             host, _, port = text.rpartition(":")
-            if not port.isdecimal():
+            if not port.isdecimal() or len(port) > PORT_MAX_DIGITS or int(port) > PORT_MAX:
                 log.warning("no health check: %s=%r is not a port's number", HEALTH_CHECK_PORT, text)
                 return
             from holdfast.agent.health import create_healthcheck_server  # noqa: PLC0415 - only where asked for

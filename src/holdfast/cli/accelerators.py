@@ -23,6 +23,9 @@ INTEL_INTEGRATED = "0000:00:02."
 
 _UNIQUE_NAMES = ("GPU-", "MIG-")
 
+_NUMBER_MAX_DIGITS = 9
+"""A longer number is no device."""
+
 
 def cpu_count() -> int:
     """The CPUs that this process may run on."""
@@ -82,7 +85,11 @@ def _visible(count: int, listed: str | None) -> int:
     for entry in listed.split(","):
         name = entry.strip()
         number = name.partition(".")[0]  # 0.1 is a part of device 0
-        is_device = int(number) < count if number.isdecimal() else name.startswith(_UNIQUE_NAMES)
+        is_device = (
+            len(number) <= _NUMBER_MAX_DIGITS and int(number) < count
+            if number.isdecimal()
+            else name.startswith(_UNIQUE_NAMES)
+        )
         if not is_device:
             break
         visible += 1

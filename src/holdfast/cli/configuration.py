@@ -31,6 +31,9 @@ NO_RUN_ID = ("", "none")
 NO_SETTINGS = ("self", "backend", "endpoint", "run_id", "min_nodes", "max_nodes", "local_addr")
 """What a backend's settings cannot be called: these are the parameters that all backends have."""
 
+RANK_MAX_DIGITS = 9
+"""A longer number is no local rank."""
+
 PREFIX_TEMPLATE_VARIABLE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 
@@ -266,6 +269,6 @@ def _local_ranks(text: str) -> set[int] | None:
     if not text:
         return None
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() for part in parts):
+    if not all(part.isdecimal() and len(part) <= RANK_MAX_DIGITS for part in parts):
         raise InputError(f"--local-ranks-filter {text!r}: write local ranks with commas between, such as 0,1,2")
     return set(map(int, parts))

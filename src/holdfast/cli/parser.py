@@ -33,6 +33,8 @@ The exit code is 0 for success, 1 if workers failed, 2 for bad input, and
 HELP_MAX_COLUMNS = 110
 HELP_FALLBACK_COLUMNS = 80
 OPTION_MAX_COLUMNS = 30
+COLUMNS_MAX_DIGITS = 9
+"""A longer number is no width."""
 
 
 def get_args_parser() -> ArgumentParser:
@@ -138,7 +140,7 @@ class _HelpFormatter(RawDescriptionHelpFormatter):
 def _help_columns() -> int:
     # argparse would import shutil for this, which costs more than the rest of the help.
     wanted = os.environ.get("COLUMNS", "")
-    columns = int(wanted) if wanted.isdecimal() else 0
+    columns = int(wanted) if wanted.isdecimal() and len(wanted) <= COLUMNS_MAX_DIGITS else 0
     if not columns:
         with suppress(OSError):
             columns = os.get_terminal_size().columns

@@ -32,6 +32,9 @@ OFF = ("", "0", "OFF", "INFO")
 
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
 
+THREADS_MAX_DIGITS = 9
+"""A longer number is no number of threads."""
+
 _topic = Topic("environment")
 
 
@@ -127,7 +130,7 @@ def _is_chosen(value: str, names: Sequence[str]) -> bool:
 
 def _judge_threads(facts: Facts) -> list[Finding]:
     value = facts.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    threads = int(value) * facts.workers if value.isdecimal() else 0
+    threads = int(value) * facts.workers if value.isdecimal() and len(value) <= THREADS_MAX_DIGITS else 0
     if threads <= facts.cpus:
         return []
     return [

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 VERSION_MIN = (3, 4)
 """The oldest etcd that holdfast is for."""
 
+VERSION_PART_MAX_DIGITS = 9
+"""A longer number, from whatever listens there, is no part of a version."""
+
 LEASES_SAFE = {(3, 4): 31, (3, 5): 13}
 """The first patch of each version whose leader, after it stood still, leaves the leases of others alone."""
 
@@ -252,4 +255,5 @@ def _judge_trial(trial: Trial, meeting: Meeting) -> list[Finding]:
 
 
 def _numbers(version: str, count: int = 2) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:count] if part.isdecimal())
+    parts = version.split(".")[:count]
+    return tuple(int(part) for part in parts if part.isdecimal() and len(part) <= VERSION_PART_MAX_DIGITS)

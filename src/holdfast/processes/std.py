@@ -15,7 +15,7 @@ GRAMMAR = (
 )
 
 _FOR_ALL = re.compile(r"\s*([0-3])\s*")
-_FOR_ONE = re.compile(r"\s*([0-9]+)\s*:\s*([0-3])\s*")
+_FOR_ONE = re.compile(r"\s*([0-9]{1,9})\s*:\s*([0-3])\s*")
 
 
 class Std(IntFlag):

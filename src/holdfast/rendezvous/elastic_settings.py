@@ -62,6 +62,9 @@ as long again if the votes are split; 2.4 s was the longest of 20 that were meas
 then, and workers are stopped at three quarters of the lease, so 6 s hold two elections and 1 s to spare.
 """
 
+SLURM_RANK_MAX_DIGITS = 9
+"""A longer number is no place in Slurm's step."""
+
 EMBEDDED_KEYS = frozenset(("is_host", "store_type", "token", "token_file", "ca_cert", "ssl_cert", "ssl_cert_key"))
 ETCD_KEYS = frozenset(
     ("user", "password", "protocol", "etcd_prefix", "ca_cert", "ssl_cert", "ssl_cert_key", "cacert", "cert", "key")
@@ -154,7 +157,7 @@ def _rank(params: RendezvousParameters, environ: Mapping[str, str]) -> int:
     """
     rank = params.get_as_int("rank", None)
     slurm = environ.get("SLURM_PROCID", "")
-    if rank is None and slurm.isdecimal():
+    if rank is None and slurm.isdecimal() and len(slurm) <= SLURM_RANK_MAX_DIGITS:
         rank = int(slurm)
     return rank if rank is not None and 0 <= rank < params.max_nodes else NO_RANK
 

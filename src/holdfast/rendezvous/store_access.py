@@ -55,7 +55,7 @@ def _users(text: str) -> frozenset[int] | None:
 
 
 def _user(word: str, text: str) -> int:
-    if word.isdecimal() and int(word) <= USER_MAX:
+    if word.isdecimal() and len(word) <= len(str(USER_MAX)) and int(word) <= USER_MAX:
         return int(word)
     import pwd  # noqa: PLC0415 - only for names
 
