@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 LOCKED := --no-deps --require-hashes --only-binary :all: --requirement requirements
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-nodes test check docs format bench bench-quick chaos simulate lock release clean
+.PHONY: help demo demo-nodes test check docs format bench bench-quick chaos fuzz simulate lock release clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -52,6 +52,11 @@ BACKEND ?= etcd
 
 chaos: $(VENV)/.test ## a storm of FAULTS over a real training, the one of SEED if given; BACKEND is etcd or c10d
 	$(BIN)/python -m chaos $(if $(filter command environment,$(origin SEED)),--seed $(SEED)) --faults $(FAULTS) --backend $(BACKEND) $(if $(ONLY),--only $(ONLY)) $(ARGS)
+
+SECONDS ?= 600
+
+fuzz: $(VENV)/.test ## fuzz all that comes from outside for SECONDS, or TARGET alone; INPUT is a file to run again
+	$(BIN)/python -m fuzz --seconds $(SECONDS) $(if $(filter command environment,$(origin SEED)),--seed $(SEED)) $(if $(TARGET),--target $(TARGET)) $(if $(INPUT),--input $(INPUT)) $(ARGS)
 
 NODES ?= 10000
 SEED  ?= 0
