@@ -105,6 +105,21 @@ def kinds(job, endpoint=None):
     return found
 
 
+GREETED = """
+import socket, sys
+from holdfast.coordination.wire import HEADER, decode_greeting
+with socket.create_connection((sys.argv[1], int(sys.argv[2])), 60) as connection, connection.makefile("rb") as stream:
+    length, _ = HEADER.unpack(stream.read(HEADER.size))
+    sys.exit(42 if decode_greeting(stream.read(length)).has_tls else 43)
+"""
+
+
+def is_encrypted(node, endpoint):
+    """Whether the store that is served there tells its clients to speak TLS."""
+    code = node.run([sys.executable, "-c", GREETED, *map(str, endpoint)]).wait(DEADLINE_S)
+    return {42: True, 43: False}[code]
+
+
 def check_master(job, seen):
     """The agent of rank 0 holds what workers use, at its own address, and no other agent has anything."""
     (master,) = (number for number, node in enumerate(seen) if node)
@@ -165,6 +180,7 @@ def test_a_job_of_two_machines_under_the_attacks_of_a_third(start, tmp_path, wit
     seen = kinds(job, endpoint)
     assert [node.pop(STORE, None) for node in seen] == [[endpoint[0]], None]
     check_master(job, seen)
+    assert is_encrypted(job.nodes[0], endpoint)
     assert job.tokens_seen == {""}
     reachable = [(each.address, each.port) for node in job.nodes for each in listening(node.pids())]
     places = [f"{host}:{port}" for host, port in sorted(reachable, key=endpoint.__ne__)]
@@ -172,6 +188,22 @@ def test_a_job_of_two_machines_under_the_attacks_of_a_third(start, tmp_path, wit
     stranger = job.network.nodes[2].run(attack, env=_environment({"HOLDFAST_TOKEN": TOKEN}))
     assert stranger.wait(DEADLINE_S) == 0
     assert job.end() == [0, 0]
+
+
+@pytest.mark.root
+def test_two_agents_of_one_machine_that_meet_at_its_loopback(tmp_path):
+    endpoint = ("127.0.0.1", 29400)
+    flags = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint[0]}:{endpoint[1]}", PATIENT]
+    with Network(1) as network:
+        (node,) = network.nodes
+        job = Running([node, node], tmp_path, flags, {})
+        seen = defaultdict(list)
+        for socket in listening(node.pids()):
+            assert socket.pids <= {agent.pid for agent in job.agents}
+            seen[STORE if socket.port == endpoint[1] else WORKERS_STORE].append(socket.address)
+        assert seen == {STORE: ["127.0.0.1"], WORKERS_STORE: ["127.0.0.1"]}
+        assert not is_encrypted(node, endpoint), "nothing leaves the machine"
+        assert job.end() == [0, 0]
 
 
 @pytest.mark.root
