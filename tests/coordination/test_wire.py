@@ -91,6 +91,15 @@ def test_what_cannot_be_read_is_the_peers_fault(decode, body):
         decode(body)
 
 
+@pytest.mark.parametrize("decode", [decode_request, decode_answer, decode_proof, decode_greeting])
+@pytest.mark.parametrize(
+    "body", [b"\xa1\xff", b"\x92\xa3get\xa1\xff", b"\x93\xa6failed\xa5value\xa1\xff", b"\x91" * 100_000]
+)
+def test_text_that_is_not_utf_8_is_the_peers_fault_too(decode, body):
+    with pytest.raises(ProtocolError, match="that cannot be read"):
+        decode(body)
+
+
 def test_nonces_and_proofs_have_one_length():
     nonce, mac = bytes(NONCE_BYTES), bytes(PROOF_BYTES)
     assert decode_greeting(encode(Greeting(1, nonce, b"store"))) == Greeting(1, nonce, b"store")

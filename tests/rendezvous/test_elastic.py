@@ -20,10 +20,10 @@ from holdfast.rendezvous import (
     RendezvousConnectionError,
     RendezvousGracefulExitError,
     RendezvousParameters,
-    RendezvousStateError,
     RendezvousTimeoutError,
     rendezvous_handler_registry,
 )
+from holdfast.rendezvous.decide import RECORD_UNREADABLE
 from holdfast.rendezvous.errors import JobFailedError
 from holdfast.rendezvous.handover import Stopped
 from holdfast.rendezvous.hosting import free_port
@@ -301,13 +301,15 @@ def test_why_a_node_cannot_go_on_is_told_to_the_others(nodes):
         leaving.result(PATIENCE_S)
 
 
-def test_what_others_wrote_into_the_run_is_no_riddle(nodes):
+def test_what_nobody_can_read_costs_a_round_at_most(nodes):
+    """Records that somebody else wrote: a word that the generation is broken goes away, a generation is stopped."""
     a, b = nodes.add(), nodes.add()
     (info, _) = nodes.meet(a, b)
-    info.store._store.transact(Transaction((), (Put(Keys("run").broken, b"nonsense"),)))
-    until_over(a)
-    with pytest.raises(RendezvousStateError, match="not what holdfast writes"):
-        nodes.meet(a)
+    nonsense = tuple(Put(key, b"nonsense\xff") for key in (Keys("run").broken, Keys("run").generation))
+    info.store._store.transact(Transaction((), nonsense))
+    assert [until_over(handler) for handler in (a, b)] == [RECORD_UNREADABLE] * 2
+    again = nodes.meet(a, b)
+    assert [(each.generation, each.restart_count) for each in again] == [(2, 0)] * 2
 
 
 def test_a_handler_that_has_left_may_be_asked_again(nodes):

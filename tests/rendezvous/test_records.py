@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
+from hostile_records import RECORDS, TEXT, values
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.coordination.model import Entry
+from holdfast.decoding import LINE_MAX_CHARS, NAME_MAX_CHARS, TEXT_MAX_CHARS
+from holdfast.errors.text import visible
 from holdfast.rendezvous.errors import RendezvousStateError
-from holdfast.rendezvous.records import BreakKind, Broken, End, Failure, Generation, Keys, Member, Node, decode, encode
+from holdfast.rendezvous.records import (
+    WORLD_MAX,
+    BreakKind,
+    Broken,
+    End,
+    Failure,
+    Generation,
+    Keys,
+    Member,
+    Node,
+    StacksRequest,
+    decode,
+    encode,
+)
 
-TEXT = st.text(max_size=20)
-COUNT = st.integers(0, 2**40)
-KINDS = (Node, Generation, Broken, End)
+KINDS = tuple(RECORDS)
 
 
 def entry(value):
@@ -24,12 +39,22 @@ def entry(value):
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
 def test_every_record_comes_back_as_it_was_written(kind, data):
-    st.register_type_strategy(Member, st.builds(Member, TEXT, TEXT, TEXT, TEXT, COUNT))
-    st.register_type_strategy(str, TEXT)
-    st.register_type_strategy(int, COUNT)
-    st.register_type_strategy(float, st.floats(0, 2**40))
-    record = data.draw(st.from_type(kind))
+    record = data.draw(RECORDS[kind])
     assert decode(entry(encode(record)), kind) == record
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data())
+def test_whatever_is_there_is_a_record_or_one_kind_of_error(kind, data):
+    value = data.draw(values(kind))
+    problem, record = "", None
+    try:
+        record = decode(entry(value), kind)
+    except RendezvousStateError as error:
+        problem = str(error)
+    assert len(problem) < 1000
+    assert visible(problem) == problem
+    assert record is None or decode(entry(encode(record)), kind) == record
 
 
 @pytest.mark.parametrize(
@@ -43,6 +68,8 @@ def test_every_record_comes_back_as_it_was_written(kind, data):
         b'{"host": "\xff"}',
         b'{"reason": "\xff"}',
         b'{"master_address": "\xff"}',
+        b"{}",
+        b"[" * 100_000,
     ],
 )
 @pytest.mark.parametrize("kind", KINDS)
@@ -54,6 +81,66 @@ def test_what_is_no_record_is_an_error_that_names_the_key(kind, value):
 def test_a_record_of_a_newer_version_with_more_fields_is_read():
     node = Node("h", "1.2.3.4", 29500, "worker", 8)
     assert decode(entry(encode(node)[:-1] + b',"colour":"blue"}'), Node) == node
+
+
+NODE = {"host": "h", "address": "1.2.3.4", "port": 29500, "role": "worker", "workers": 8}
+MEMBER = ["a.1", "h", "1.2.3.4", "worker", 8]
+GENERATION = {
+    "number": 1,
+    "members": [MEMBER],
+    "master_address": "a",
+    "master_port": 1,
+    "restarts": 0,
+    "max_restarts": 0,
+}
+REQUEST = {"generation": 1, "id": "20260101-ab", "node": "a.1", "reason": "r"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (Node, {"port": 65536}),
+        (Node, {"port": -1}),
+        (Node, {"workers": -1}),
+        (Node, {"workers": 10**9}),
+        (Node, {"stopped": 2**63}),
+        (Node, {"known": -1}),
+        (Node, {"addresses": ["1.2.3.4"] * 300}),
+        (Node, {"lease_s": 1e300}),
+        (Node, {"lease_s": -1}),
+        (Node, {"job": "a\nb"}),
+        (Node, {"rank": -2}),
+        (Generation, {"members": []}),
+        (Generation, {"members": [MEMBER] * 70_000}),
+        (Generation, {"members": [[*MEMBER[:4], 65_536]] * (WORLD_MAX // 65_536 + 1)}),
+        (Generation, {"members": [["x" * 300, *MEMBER[1:]]]}),
+        (Generation, {"number": 0}),
+        (Generation, {"master_port": 70_000}),
+        (Generation, {"lost": ["x" * 300]}),
+        (StacksRequest, {"id": "../../settings"}),
+        (StacksRequest, {"id": "a\u0000b"}),
+        (StacksRequest, {"id": "a\n"}),
+        (StacksRequest, {"id": ""}),
+        (StacksRequest, {"node": "a b"}),
+    ],
+    ids=str,
+)
+def test_what_is_beyond_a_limit_is_no_record(kind, fields):
+    valid = {Node: NODE, Generation: GENERATION, StacksRequest: REQUEST}[kind]
+    decode(entry(json.dumps(valid).encode()), kind)
+    with pytest.raises(RendezvousStateError):
+        decode(entry(json.dumps(valid | fields).encode()), kind)
+
+
+def test_texts_are_cut_and_made_visible():
+    hostile = "\x1b[2J\n" + "x" * 900_000
+    node = decode(entry(json.dumps(NODE | {"host": hostile, "address": "a\0b", "role": hostile}).encode()), Node)
+    assert node.host.startswith("\\x1b[2J\\nxxx")
+    assert (len(node.host), len(node.role), node.address) == (NAME_MAX_CHARS, NAME_MAX_CHARS, "a\\x00b")
+    failure = Failure("a.1", hostile, 0, 0, 1, 1, hostile, 1.0, traceback=hostile + "\n\x1bthe end", where=hostile)
+    assert (len(failure.message), len(failure.where)) == (TEXT_MAX_CHARS, LINE_MAX_CHARS)
+    assert failure.traceback.endswith("x\n\\x1bthe end")
+    assert len(failure.traceback) == TEXT_MAX_CHARS
 
 
 def test_a_rank_is_the_place_among_the_members():

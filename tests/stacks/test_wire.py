@@ -2,11 +2,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.stacks.wire import NODE_MAX_BYTES, STACKS_MAX_BYTES, RankStacks, decode, encode
+from holdfast.stacks.wire import HOST_MAX_CHARS, NODE_MAX_BYTES, STACKS_MAX_BYTES, RankStacks, decode, encode
 
 
 def test_what_was_encoded_is_decoded():
@@ -47,3 +48,32 @@ def test_other_bytes_are_a_value_error(data):
 def test_too_many_bytes_are_not_even_looked_at():
     with pytest.raises(ValueError, match="more than"):
         decode(b"\x80" * (NODE_MAX_BYTES + 1))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {-1: ("h", 1, "")},
+        {0: ("h", -1, "")},
+        {0: ("h", 2**60, "")},
+        dict.fromkeys(range(70000), ("h", 1, "")),
+        {"rank": ("h", 1, "")},
+    ],
+)
+def test_what_is_beyond_a_limit_is_refused(told):
+    plain = {rank: {"host": host, "pid": pid, "text": text} for rank, (host, pid, text) in told.items()}
+    with pytest.raises(ValueError, match=r"not the stacks of a node|more than"):
+        decode(msgspec.msgpack.encode(plain))
+
+
+@pytest.mark.parametrize("data", [b"\x81\x00\x83\xa4host\xa1\xff\xa3pid\x01\xa4text\xa0", b"\x91" * 100_000, b""])
+def test_bytes_that_msgspec_stumbles_over_are_a_value_error(data):
+    with pytest.raises(ValueError, match="not the stacks of a node"):
+        decode(data)
+
+
+def test_the_name_of_a_host_is_a_visible_line():
+    plain = {0: {"host": "\x1b[2J\n" + "x" * 900, "pid": 1, "text": ""}}
+    host = decode(msgspec.msgpack.encode(plain))[0].host
+    assert host.startswith("\\x1b[2J\\nxxx")
+    assert len(host) == HOST_MAX_CHARS

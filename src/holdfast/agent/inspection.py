@@ -184,8 +184,9 @@ class Inspection:
             if isinstance(found, str):
                 missing[f"node {node}"] = found
             else:
-                ranks.update(found)
-                nodes.update(dict.fromkeys(found, node))
+                new = self._new_ranks(found, ranks)
+                ranks.update(new)
+                nodes.update(dict.fromkeys(new, node))
         if asks and not reason.startswith(_HANG):  # of a hang, one node judges, and the attempt ends with that
             self._let_others_ask(name)
         is_complete = not missing and len(others) + 1 == (group.group_world_size or 1)
@@ -235,6 +236,16 @@ class Inspection:
                     return "it did not answer in time"
             except Exception as error:  # noqa: BLE001 - a node that is gone, or a store that is
                 return f"it did not answer: {error}"
+
+    def _new_ranks(self, told: Mapping[int, RankStacks], known: Collection[int]) -> dict[int, RankStacks]:
+        """Of what a node told, the ranks that there are, that are not ours, and that nobody told of before it."""
+        mine = {worker.global_rank for worker in self._group.workers}
+        world_size = self._group.workers[0].world_size
+        return {
+            rank: stacks
+            for rank, stacks in told.items()
+            if rank < world_size and rank not in mine and rank not in known
+        }
 
     def _others(self) -> list[int]:
         """The other nodes, if there is a way to ask them."""
@@ -321,7 +332,7 @@ class Inspection:
         for node in others:
             answer = self._answer_of(name, node, deadline)
             if not isinstance(answer, str):
-                found.update(answer)
+                found.update(self._new_ranks(answer, found))
         self._timeout_name = name
         return found
 

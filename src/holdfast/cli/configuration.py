@@ -7,7 +7,7 @@ import os
 from holdfast.cli import accelerators
 from holdfast.cli.options import EXIT_BARRIER_TIMEOUT_S, RESTART_POLICIES, STOP_GRACE_S, STORE_HOSTS, Unsaid
 from holdfast.cli.worker_command import worker_command
-from holdfast.errors.secret import shown
+from holdfast.errors.secret import HIDDEN, shown
 from holdfast.errors.tree import InputError
 from holdfast.launcher.config import LaunchConfig
 from holdfast.processes.interruption import SIGNALS_VARIABLE, signals_to_handle
@@ -187,7 +187,7 @@ def rdzv_settings(text: str) -> dict[str, str]:
     items = [[part.strip() for part in item.partition("=")] for item in bare.split(",")]
     for place, (key, _, value) in enumerate(items, start=1):
         if not key or not value:
-            which = f" (see item {place})" if len(items) > 1 else ""
+            which = f" (see item {place})" if shown(text) == HIDDEN else ""
             raise InputError(
                 f"--rdzv-conf {shown(text)}: write KEY=VALUE pairs with commas between, such as timeout=60{which}"
             )

@@ -12,7 +12,7 @@ import struct
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from msgspec import MsgspecError, Struct
+from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
 
 from holdfast.coordination.handshake import Greeting, Proof, Proved
@@ -24,6 +24,7 @@ from holdfast.coordination.model import (  # noqa: TC001 - msgspec reads the ann
     Snapshot,
     Transaction,
 )
+from holdfast.decoding import UndecodableError, decoded
 
 FRAME_MAX_BYTES = 4 << 20
 """How long the body of a request may be."""
@@ -183,8 +184,8 @@ def decode_proved(body: bytes | bytearray) -> Proved | Failed:
 
 def _decode(decoder: Decoder[Any], body: bytes | bytearray, what: str) -> Any:
     try:
-        return decoder.decode(body)
-    except (MsgspecError, RecursionError) as error:
+        return decoded(decoder, body)
+    except UndecodableError as error:
         raise ProtocolError(f"{what} that cannot be read: {error}") from None
 
 

@@ -66,6 +66,10 @@ SAY_AGAIN_S = 60.0
 """At least so often, and at most twice as often, a node that waits says again what others wait for: somebody may have
 deleted it."""
 
+JUMP_MAX = 1 << 32
+"""By how much the number of a generation can be raised by what a node tells of it. Nobody sees so many, and one who
+claims the largest that there can be must not end the counting."""
+
 NAME_MAX_CHARACTERS = 200
 """How much of a program's name others are shown."""
 
@@ -83,6 +87,8 @@ NO_RECORD: RecordId = (0, 0, "")
 LEASE_LOST = "this node could not renew its lease in time, and the others count it as lost"
 
 RECORD_GONE = "the record of this generation is gone from the store: its data was lost, or somebody deleted it"
+
+RECORD_UNREADABLE = "the record of this generation was replaced in the store by something that nobody can read"
 
 RECORD_REPLACED = "the record of this generation was replaced in the store, and not by this job"
 
@@ -239,7 +245,7 @@ def decide(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> De
     if is_busy or me.published is None or view.end is not None or me.store_is_gone:
         return mine
     if view.leader is None:
-        return replace(mine, actions=(*mine.actions, Propose(_claim(me, keys), "lead")))
+        return replace(mine, actions=(*mine.actions, _claim(view, me, keys)))
     if view.leader != me.node or not view.is_whole:
         return replace(mine, me=replace(me, enough_since=None, over_since=None))
     led = _lead(view, me, now, settings, keys)
@@ -288,8 +294,13 @@ def _is_declared_lost(view: View, me: Me) -> bool:
     return broken is not None and me.node in broken.lost and me.registered < broken.generation
 
 
-def _claim(me: Me, keys: Keys) -> Transaction:
-    return Transaction((absent(keys.leader), absent(keys.end)), (Put(keys.leader, me.node.encode(), me.lease),))
+def _claim(view: View, me: Me, keys: Keys) -> Propose:
+    """Lead, or first take away what stands in the leader's place and is not the name of a node."""
+    if view.leader_revision:
+        stands_there = (Created(keys.leader, view.leader_revision), absent(keys.end))
+        return Propose(Transaction(stands_there, (Delete(keys.leader),)), "nobody leads")
+    put = Put(keys.leader, me.node.encode(), me.lease)
+    return Propose(Transaction((absent(keys.leader), absent(keys.end)), (put,)), "lead")
 
 
 # What every node does for itself
@@ -341,7 +352,7 @@ def _reason_to_stop(view: View, me: Me, now: float) -> Stop | None:  # noqa: PLR
     if now >= me.stop_by:
         return Stop("the store cannot be reached; the others will count this node as lost")
     if generation is None:
-        return Stop(RECORD_GONE, is_final=True)
+        return Stop(RECORD_UNREADABLE if view.is_generation_unreadable else RECORD_GONE, is_final=True)
     if generation.number > me.running:
         return Stop(f"the others went on without this node, to generation {generation.number}")
     if generation.number < me.running or (me.last is not None and _identity(view) != me.licence):
@@ -523,8 +534,10 @@ def _lead(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Dec
     refusal = _refusal(view, me, keys)
     if refusal is not None:
         return Decision(me, (refusal,))
-    if generation is not None and broken is not None and broken.generation != generation.number:
-        # It came late, to a store that has lost its data and counts its revisions anew: nobody else will remove it.
+    is_late = generation is not None and broken is not None and broken.generation != generation.number
+    if is_late or view.is_broken_unreadable:
+        # It came late, to a store that has lost its data and counts its revisions anew, or says nothing that anybody
+        # understands: nobody else will remove it.
         return Decision(me, (Propose(Transaction(_as_leader(view, keys), (Delete(keys.broken),)), "not broken"),))
     if generation is None or broken is not None:
         return _form(view, me, now, settings, keys)
@@ -789,7 +802,9 @@ def _next_generation(
     order = seat((member.node for member in last.members) if last else (), nodes, view.ages, settings.max_nodes)
     past = None if judged is None else judged.ruling.past
     # No node has stopped a generation of this number: also not one whose record the store has lost.
-    number = max(me.known, _number(view.generation), *map(_newest, view.nodes.values())) + 1
+    known = max(me.known, _number(view.generation))
+    told = (newest for node in view.nodes.values() if (newest := _newest(node)) <= known + JUMP_MAX)
+    number = max(known, *told) + 1
     made = Generation(
         number=number,
         members=tuple(

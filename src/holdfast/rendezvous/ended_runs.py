@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from holdfast.decoding import Seconds, UndecodableError, bound_lines, decoded
 from holdfast.events.run_index import index_directory
 from holdfast.files import open_regular, write_whole
 
@@ -57,10 +58,13 @@ class Note(Struct, frozen=True):
 
     kind: str
     reason: str
-    ended_s: float
+    ended_s: Seconds
     boot: str
     launch: str = ""
     task: str = ""
+
+    def __post_init__(self) -> None:
+        bound_lines(self, REASON_MAX_CHARACTERS, "kind", "reason")
 
 
 def launch_of(environ: Mapping[str, str]) -> str:
@@ -95,8 +99,8 @@ def find_end(run_id: str, endpoint: str) -> Note | None:
         with open(open_regular(os.path.join(directory, _name(run_id, endpoint))), "rb") as file:
             is_ours = bool(directory) and os.fstat(file.fileno()).st_uid == os.geteuid()
             data = file.read(NOTE_MAX_BYTES) if is_ours else b""
-        note = msgspec.json.decode(data, type=Note)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        note = decoded(msgspec.json.Decoder(Note), data)
+    except (OSError, UndecodableError):
         return None
     return note if note.boot == _boot() else None
 

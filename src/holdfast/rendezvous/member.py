@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from holdfast.coordination.errors import LeaseLostError, StoreReplacedError, StoreUnavailableError
 from holdfast.coordination.mirror import follow
 from holdfast.coordination.model import Snapshot
+from holdfast.logger import get_logger
 from holdfast.rendezvous.decide import Leave, Start, Stop
 from holdfast.rendezvous.membership import RETRY_S, Follow, Grant, KeepAlive, Transact
 
@@ -42,6 +43,11 @@ if TYPE_CHECKING:
             """
 
 
+COMPLAIN_S = 60.0
+"""How often records that nobody can read are worth a line. Whoever writes them in a loop must not fill the log."""
+
+log = get_logger(__name__)
+
 E = TypeVar("E", Grant, KeepAlive, Transact)
 
 
@@ -63,6 +69,8 @@ class Member:
         self._timer: asyncio.TimerHandle | None = None
         self._status = ""
         self._stacks_id = ""
+        self._faults = 0
+        self._complain_at = 0.0
         self._has_ended = False
         self._has_broken = False
         self.store_was_replaced = False
@@ -128,11 +136,23 @@ class Member:
             self._status = self._membership.status
             self._listener.status(self._status)
         view = self._membership.view
+        if view is not None:
+            self._complain(*view.take_faults())
         if view is not None and view.stacks is not None and view.stacks.id != self._stacks_id:
             self._stacks_id = view.stacks.id
             self._listener.stacks(view.stacks)
         if self._membership.wake_at is not None:
             self._timer = self._loop.call_at(self._membership.wake_at, self._step)
+
+    def _complain(self, count: int, faults: list[str]) -> None:
+        """Tell of records that nobody can read: of the first at once, and of more in one line from time to time."""
+        self._faults += count
+        if not self._faults or self._loop.time() < self._complain_at:
+            return
+        self._complain_at = self._loop.time() + COMPLAIN_S
+        more = f" ({self._faults - 1} more could not be read)" if self._faults > 1 else ""
+        log.warning("%s%s", faults[0] if faults else "records in the store cannot be read", more)
+        self._faults = 0
 
     def _stop_work(self) -> None:
         if self._timer is not None:

@@ -82,6 +82,6 @@ async def _resolved(host: str) -> list[str]:
     try:
         async with asyncio.timeout(NAME_MAX_S):
             infos = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError, TimeoutError):
+    except (OSError, ValueError, TimeoutError):  # a name that there cannot be
         return []
     return [str(info[4][0]) for info in infos]

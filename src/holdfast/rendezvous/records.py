@@ -25,24 +25,68 @@ from __future__ import annotations
 
 import hashlib
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from holdfast.decoding import (
+    LINE_MAX_CHARS,
+    NAME_MAX_CHARS,
+    TEXT_MAX_CHARS,
+    Count,
+    Id,
+    IdOrNone,
+    Name,
+    Number,
+    Port,
+    Seconds,
+    Timestamp,
+    UndecodableError,
+    bound_end,
+    bound_lines,
+    decoded,
+)
 from holdfast.errors.kind import FailureKind
 from holdfast.errors.text import all_encodable
+from holdfast.files import NAME_PATTERN
 
 if TYPE_CHECKING:
     from holdfast.coordination.model import Entry
 
 NO_RANK = -1
 
+WORKERS_MAX = 1 << 16
+"""How many workers a node may have."""
+
+WORLD_MAX = 1 << 22
+"""How many workers a job may have in all."""
+
+MEMBERS_MAX = 1 << 16
+"""How many nodes a generation may have, and how many a record may name."""
+
+LEASE_MAX_S = 1e6
+"""The longest lease that a node may tell of. A day is the longest that one may ask for."""
+
+REASON_MAX_CHARS = 20_000
+"""How much of a reason is kept: a failure's message, and what stands before it."""
+
+INTERFACES_MAX = 256
+"""How many addresses of its own a node may tell of."""
+
+GENERATION_MAX = 1 << 62
+"""The largest number of a generation."""
+
+Workers = Annotated[int, Meta(ge=0, le=WORKERS_MAX)]
+Rank = Annotated[int, Meta(ge=NO_RANK, le=WORLD_MAX)]
+Lease = Annotated[float, Meta(ge=0, le=LEASE_MAX_S)]
+GenerationNumber = Annotated[int, Meta(ge=0, le=GENERATION_MAX)]
+
 RUN_DIGEST_CHARACTERS = 12
 """How much of the digest of a run id its keys begin with."""
 
-TEXT_MAX_CHARACTERS = 16_384
+TEXT_MAX_CHARACTERS = TEXT_MAX_CHARS
 """How much of a traceback other nodes are told; its end, where the reason is."""
 
 BRIEF_MAX_CHARACTERS = 1_000
@@ -52,26 +96,32 @@ BRIEF_MAX_CHARACTERS = 1_000
 class Failure(Struct, frozen=True):
     """A worker that failed, as every node tells of it."""
 
-    node: str
+    node: IdOrNone
     host: str
-    rank: int
-    local_rank: int
-    pid: int
-    exit_code: int
+    rank: Number
+    local_rank: Number
+    pid: Count
+    exit_code: Number
     message: str
-    timestamp: float
+    timestamp: Timestamp
     error_file: str = ""
     traceback: str = ""
     kind: FailureKind = FailureKind.EXIT
     where: str = ""
     exception: str = ""
     log_file: str = ""
-    max_rss_kib: int = 0
-    ran_s: float = 0.0
-    others: int = 0
+    max_rss_kib: Count = 0
+    ran_s: Seconds = 0.0
+    others: Count = 0
     """How many more workers of its node had failed by then."""
     hopeless: str = ""
     """Why no restart can help, or ""."""
+
+    def __post_init__(self) -> None:
+        bound_lines(self, NAME_MAX_CHARS, "host")
+        bound_lines(self, LINE_MAX_CHARS, "error_file", "where", "exception", "log_file", "hopeless")
+        bound_lines(self, TEXT_MAX_CHARS, "message")
+        bound_end(self, TEXT_MAX_CHARS, "traceback")
 
 
 class Fingerprint(Struct, frozen=True, omit_defaults=True):
@@ -79,9 +129,12 @@ class Fingerprint(Struct, frozen=True, omit_defaults=True):
 
     program: str = ""
     arguments: str = ""
-    min_nodes: int = 0
-    max_nodes: int = 0
-    max_restarts: int = 0
+    min_nodes: Count = 0
+    max_nodes: Count = 0
+    max_restarts: Count = 0
+
+    def __post_init__(self) -> None:
+        bound_lines(self, LINE_MAX_CHARS, "program", "arguments")
 
 
 def differences(mine: Fingerprint, jobs: Fingerprint) -> list[str]:
@@ -116,50 +169,63 @@ class Node(Struct, frozen=True):
 
     host: str
     address: str
-    port: int
+    port: Port
     role: str
-    workers: int
-    rank: int = NO_RANK
-    stopped: int = 0
-    coordinator_port: int = 0
+    workers: Workers
+    rank: Rank = NO_RANK
+    stopped: GenerationNumber = 0
+    coordinator_port: Port = 0
     failure: Failure | None = None
-    job: str = ""
-    lease_s: float = 0.0
-    running: int = 0
+    job: IdOrNone = ""
+    lease_s: Lease = 0.0
+    running: GenerationNumber = 0
     fingerprint: Fingerprint = Fingerprint()
-    addresses: tuple[str, ...] = ()
-    known: int = 0
+    addresses: Annotated[tuple[Name, ...], Meta(max_length=INTERFACES_MAX)] = ()
+    known: GenerationNumber = 0
     """The newest generation that it had heard of when it came: the store may have lost the record since."""
+
+    def __post_init__(self) -> None:
+        bound_lines(self, NAME_MAX_CHARS, "host", "address", "role")
 
 
 class Member(Struct, frozen=True, array_like=True):
-    """A node of a generation. Its rank is its place among the members."""
+    """A node of a generation. Its rank is its place among the members.
 
-    node: str
-    host: str
-    address: str
-    role: str
-    workers: int
+    There are thousands in a record that everybody reads, so its texts are only bounded: whoever shows one makes it
+    visible.
+    """
+
+    node: Name
+    host: Name
+    address: Name
+    role: Name
+    workers: Workers
 
 
 class Verdict(Struct, frozen=True):
     """What a generation failed of: the cause, how many other workers failed with it, and what follows."""
 
     cause: Failure
-    victims: int = 0
+    victims: Count = 0
     reason: str = ""
-    generation: int = 0
+    generation: GenerationNumber = 0
+
+    def __post_init__(self) -> None:
+        bound_lines(self, REASON_MAX_CHARS, "reason")
 
 
 class Remembered(Struct, frozen=True, omit_defaults=True):
     """What is remembered of the failures so far: see `holdfast.rendezvous.restarts.Past`."""
 
-    spent: int = 0
-    faults: int = 0
+    spent: Count = 0
+    faults: Count = 0
     place: str = ""
-    node: str = ""
-    blames: int = 0
-    left_out: tuple[str, ...] = ()
+    node: IdOrNone = ""
+    blames: Count = 0
+    left_out: Annotated[tuple[Name, ...], Meta(max_length=MEMBERS_MAX)] = ()
+
+    def __post_init__(self) -> None:
+        bound_lines(self, REASON_MAX_CHARS, "place")
 
 
 class Arrivals(Struct, frozen=True, omit_defaults=True):
@@ -169,8 +235,8 @@ class Arrivals(Struct, frozen=True, omit_defaults=True):
     machine was lost soon after it came.
     """
 
-    joins: int = 0
-    losses: tuple[tuple[str, int], ...] = ()
+    joins: Count = 0
+    losses: Annotated[tuple[tuple[Name, Count], ...], Meta(max_length=MEMBERS_MAX)] = ()
 
 
 class Generation(Struct, frozen=True):
@@ -181,20 +247,25 @@ class Generation(Struct, frozen=True):
     ended. `lease_s` is the longest lease of its members. `fingerprint` is what the first leader was told to run.
     """
 
-    number: int
-    members: tuple[Member, ...]
+    number: Annotated[int, Meta(ge=1, le=GENERATION_MAX)]
+    members: Annotated[tuple[Member, ...], Meta(min_length=1, max_length=MEMBERS_MAX)]
     master_address: str
-    master_port: int
-    restarts: int
-    max_restarts: int
-    coordinator_port: int = 0
+    master_port: Port
+    restarts: Count
+    max_restarts: Count
+    coordinator_port: Port = 0
     past: Remembered = Remembered()
     after: Verdict | None = None
-    job: str = ""
-    lost: tuple[str, ...] = ()
-    lease_s: float = 0.0
+    job: IdOrNone = ""
+    lost: Annotated[tuple[Name, ...], Meta(max_length=MEMBERS_MAX)] = ()
+    lease_s: Lease = 0.0
     arrivals: Arrivals = Arrivals()
     fingerprint: Fingerprint = Fingerprint()
+
+    def __post_init__(self) -> None:
+        bound_lines(self, NAME_MAX_CHARS, "master_address")
+        if sum(member.workers for member in self.members) > WORLD_MAX:
+            raise ValueError(f"more than {WORLD_MAX} workers")
 
     def rank_of(self, node: str) -> int | None:
         for rank, member in enumerate(self.members):
@@ -229,20 +300,23 @@ class Broken(Struct, frozen=True):
     the nodes to be let in, by name, with their hosts; `lost` are those that are gone, by name.
     """
 
-    generation: int
+    generation: GenerationNumber
     kind: BreakKind
     reason: str
     failure: Failure | None = None
-    nodes_left: int = 0
-    joining: tuple[tuple[str, str], ...] = ()
-    lost: tuple[str, ...] = ()
+    nodes_left: Count = 0
+    joining: Annotated[tuple[tuple[Name, Name], ...], Meta(max_length=MEMBERS_MAX)] = ()
+    lost: Annotated[tuple[Name, ...], Meta(max_length=MEMBERS_MAX)] = ()
+
+    def __post_init__(self) -> None:
+        bound_lines(self, REASON_MAX_CHARS, "reason")
 
 
 class Short(Struct, frozen=True):
     """There are fewer nodes than the job needs. Gone as soon as there are enough."""
 
-    nodes: int
-    needed: int
+    nodes: Count
+    needed: Count
 
 
 class EndKind(StrEnum):
@@ -263,17 +337,25 @@ class End(Struct, frozen=True):
     kind: EndKind
     reason: str
     failure: Failure | None = None
-    victims: int = 0
+    victims: Count = 0
     ruling: str = ""
+
+    def __post_init__(self) -> None:
+        bound_lines(self, REASON_MAX_CHARS, "reason", "ruling")
 
 
 class StacksRequest(Struct, frozen=True):
-    """Every node of this generation is to say where its workers are. `reason` is for people."""
+    """Every node of this generation is to say where its workers are. `id` becomes a file's name on each, and `reason`
+    is for people.
+    """
 
-    generation: int
-    id: str
-    node: str
+    generation: GenerationNumber
+    id: Annotated[str, Meta(pattern=rf"\A{NAME_PATTERN}\Z")]
+    node: Id
     reason: str
+
+    def __post_init__(self) -> None:
+        bound_lines(self, REASON_MAX_CHARS, "reason")
 
 
 class Keys:
@@ -326,6 +408,9 @@ def encode(record: Struct) -> bytes:
         return msgspec.json.encode(all_encodable(msgspec.to_builtins(record)))
 
 
+_DECODERS: dict[type[Struct], Any] = {}
+
+
 def decode(entry: Entry, kind: type[Record]) -> Record:
     """The record in an entry.
 
@@ -333,10 +418,12 @@ def decode(entry: Entry, kind: type[Record]) -> Record:
         RendezvousStateError: it holds something else; another program, or another version of this one, wrote it.
     """
     try:
-        return msgspec.json.decode(entry.value, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        decoder = _DECODERS.get(kind) or _DECODERS.setdefault(kind, msgspec.json.Decoder(kind))
+        record: Record = decoded(decoder, entry.value)
+    except UndecodableError as error:
         from holdfast.rendezvous.errors import RendezvousStateError  # noqa: PLC0415 - only on the way out
 
         raise RendezvousStateError(
             f"{entry.key} in the store is not what holdfast writes ({error}); does something else use this run id?"
         ) from None
+    return record

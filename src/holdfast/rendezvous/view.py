@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
-from holdfast.rendezvous.records import Broken, End, Generation, Node, Short, StacksRequest, decode
+import re
+
+from holdfast.decoding import ID_PATTERN
+from holdfast.errors.text import visible_line
+from holdfast.rendezvous.errors import RendezvousStateError
+from holdfast.rendezvous.records import (
+    MEMBERS_MAX,
+    REASON_MAX_CHARS,
+    Broken,
+    End,
+    EndKind,
+    Generation,
+    Node,
+    Short,
+    StacksRequest,
+    decode,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.coordination.model import Changes, Entry, Snapshot
-    from holdfast.rendezvous.records import Keys
+    from holdfast.rendezvous.records import Keys, Record
+
+UNREADABLE_END = End(EndKind.CLOSED, "the record of the job's end cannot be read; see the log of this node")
+
+FAULTS_MAX = 8
+"""How many of the records that nobody can read are described. All are counted."""
+
+_is_id = re.compile(ID_PATTERN).fullmatch
 
 
 class View:
@@ -24,6 +47,15 @@ class View:
     the generation's members those who are not done, those who are neither done nor there, and those who are there and
     may still have workers; the nodes that are not members; and those that say themselves that they still have workers
     of a generation whose record is gone. All are hosts by node.
+
+    What cannot be read raises nothing, whoever wrote it. It counts as absent, and `take_faults` tells of it:
+
+    - A generation: its record is the licence to run, so nodes stop as if it were gone. `is_generation_unreadable` says
+      why, and the leader writes the next one over it.
+    - That the generation is broken (`is_broken_unreadable`): the leader deletes it, or nobody could say it again.
+    - The leader's name: `leader` is None and `leader_revision` is not 0. Whoever wants to lead deletes it first.
+    - The job's end: it has ended, for no transaction succeeds beside it.
+    - All else is as if it were not there, a node among it: it is what it is by its other records.
     """
 
     def __init__(self, keys: Keys) -> None:
@@ -33,7 +65,9 @@ class View:
         self.leader_revision = 0
         self.generation: Generation | None = None
         self.generation_revision = 0
+        self.is_generation_unreadable = False
         self.broken: Broken | None = None
+        self.is_broken_unreadable = False
         self.end: End | None = None
         self.stacks: StacksRequest | None = None
         self.short: Short | None = None
@@ -55,6 +89,8 @@ class View:
         self._members: dict[str, str] = {}
         self._unstamped: list[str] = []
         self._unseated: list[str] = []
+        self._faults: list[str] = []
+        self._fault_count = 0
         self._keys = keys
 
     @classmethod
@@ -91,69 +127,105 @@ class View:
             self.seated[node] = now
         self._unseated.clear()
 
+    def take_faults(self) -> tuple[int, list[str]]:
+        """How many records came since the last call that nobody can read, and what is wrong with the first of them."""
+        count, faults = self._fault_count, self._faults
+        self._fault_count, self._faults = 0, []
+        return count, faults
+
+    def _fault(self, what: str) -> None:
+        self._fault_count += 1
+        if len(self._faults) < FAULTS_MAX:
+            self._faults.append(what)
+
+    def _read(self, entry: Entry | None, kind: type[Record]) -> Record | None:
+        """The record in an entry; None if there is none that can be read."""
+        if entry is None:
+            return None
+        try:
+            return decode(entry, kind)
+        except RendezvousStateError as error:
+            self._fault(str(error))
+            return None
+
     def _learn(self, key: str, entry: Entry | None) -> None:
         keys = self._keys
-        if key.startswith(keys.nodes):
-            self._learn_node(key.removeprefix(keys.nodes), entry)
-        elif key.startswith(keys.done):
-            node = key.rpartition("/")[2]
-            self.done.discard(node) if entry is None else self.done.add(node)
-            self._sort(node)
-        elif key.startswith(keys.alive):
-            node = key.removeprefix(keys.alive)
-            self.alive.discard(node) if entry is None else self.alive.add(node)
-            self._sort(node)
-        elif key.startswith(keys.refused):
-            self._learn_refusal(key.removeprefix(keys.refused), entry)
-        elif key == keys.leader:
-            self.leader = None if entry is None else entry.value.decode("utf-8", "replace")
-            self.leader_revision = 0 if entry is None else entry.created
-        elif key == keys.generation:
-            self.generation = None if entry is None else decode(entry, Generation)
-            self.generation_revision = 0 if entry is None else entry.modified
-            if self.is_whole:
-                self._sort_all()
+        if key.startswith(keys.shared):
+            self._learn_shared(key, entry)
+            return
+        prefix = next((each for each in (keys.nodes, keys.done, keys.alive) if key.startswith(each)), "")
+        node = key.rpartition("/")[2] if prefix == keys.done else key.removeprefix(prefix)
+        if not prefix:
+            return  # of a newer version
+        if not _is_id(node):
+            self._fault(f"{visible_line(key)} in the store is not the name of a node")
+            return
+        if prefix == keys.nodes:
+            self._learn_node(node, entry)
         else:
-            self._learn_word(key, entry)
+            names = self.done if prefix == keys.done else self.alive
+            names.discard(node) if entry is None else names.add(node)
+        self._sort(node)
 
-    def _learn_word(self, key: str, entry: Entry | None) -> None:
+    def _learn_shared(self, key: str, entry: Entry | None) -> None:
         """What somebody says to all."""
         keys = self._keys
-        if key == keys.broken:
-            self.broken = None if entry is None else decode(entry, Broken)
+        if key.startswith(keys.refused):
+            self._learn_refusal(key.removeprefix(keys.refused), entry)
+        elif key == keys.leader:
+            self._learn_leader(entry)
+        elif key == keys.generation:
+            self.generation = self._read(entry, Generation)
+            self.generation_revision = 0 if entry is None else entry.modified
+            self.is_generation_unreadable = entry is not None and self.generation is None
+            if self.is_whole:
+                self._sort_all()
+        elif key == keys.broken:
+            self.broken = self._read(entry, Broken)
+            self.is_broken_unreadable = entry is not None and self.broken is None
         elif key == keys.end:
-            self.end = None if entry is None else decode(entry, End)
+            self.end = self._read(entry, End) or (None if entry is None else UNREADABLE_END)
         elif key == keys.short:
-            self.short = None if entry is None else decode(entry, Short)
+            self.short = self._read(entry, Short)
         elif key == keys.stacks:
-            self.stacks = None if entry is None else decode(entry, StacksRequest)
+            self.stacks = self._read(entry, StacksRequest)
+
+    def _learn_leader(self, entry: Entry | None) -> None:
+        name = "" if entry is None else entry.value.decode("utf-8", "replace")
+        self.leader = name if _is_id(name) else None
+        self.leader_revision = 0 if entry is None else entry.created
+        if entry is not None and self.leader is None:
+            self._fault(f"{entry.key} in the store is not the name of a node")
 
     def _learn_refusal(self, node: str, entry: Entry | None) -> None:
         if entry is None:
             self.refused.pop(node, None)
-        else:
-            self.refused[node] = entry.value.decode("utf-8", "replace")
+        elif _is_id(node):
+            self.refused[node] = visible_line(entry.value[:REASON_MAX_CHARS].decode("utf-8", "replace"))
 
     def _learn_node(self, node: str, entry: Entry | None) -> None:
         before = self.nodes.pop(node, None)
         if before is not None:
             self._count_program(before, -1)
-        if entry is None:
+        there = self._read(entry, Node)
+        if there is not None and len(self.nodes) >= MEMBERS_MAX:
+            self._fault(f"there are more than {MEMBERS_MAX} nodes")
+            there = None
+        if entry is None or there is None:
             self.ages.pop(node, None)
             said = self.said.pop(node, 0)
             self.busy.pop(node, None)
             if before is not None:
                 self._part(node, before, said)
-        else:
-            if before is None:
-                self._unstamped.append(node)
-            self.parted.pop(node, None)
-            self.nodes[node] = there = decode(entry, Node)
-            self._count_program(there, 1)
-            _keep(self.busy, node, there.host if there.running > there.stopped else None)
-            self.ages[node] = entry.created
-            self.said[node] = entry.modified
-        self._sort(node)
+            return
+        if before is None:
+            self._unstamped.append(node)
+        self.parted.pop(node, None)
+        self.nodes[node] = there
+        self._count_program(there, 1)
+        _keep(self.busy, node, there.host if there.running > there.stopped else None)
+        self.ages[node] = entry.created
+        self.said[node] = entry.modified
 
     def _part(self, node: str, last: Node, said: int) -> None:
         """A node is gone. If it had stopped this generation in order, it was there when the generation ended."""

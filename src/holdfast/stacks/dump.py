@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from holdfast.errors.error_file import TIME_END_S
+from holdfast.decoding import Timestamp, decoded
 from holdfast.errors.text import all_encodable, visible
 from holdfast.files import is_name, read_regular, write_whole
 from holdfast.stacks.grouping import Group, group
@@ -52,7 +51,7 @@ class Dump(Struct, frozen=True):
 
     run_id: str
     reason: str
-    timestamp: Annotated[float, Meta(ge=0, lt=TIME_END_S)]
+    timestamp: Timestamp
     outliers: tuple[int, ...]
     groups: tuple[Group, ...]
     ranks: dict[int, RankStacks]
@@ -128,7 +127,7 @@ def read(path: str) -> Dump:
         OSError: it cannot be read.
         ValueError: it holds something else.
     """
-    dump = msgspec.json.decode(read_regular(path, FILE_MAX_BYTES), type=Dump)
+    dump = decoded(msgspec.json.Decoder(Dump), read_regular(path, FILE_MAX_BYTES))
     if not all(group.ranks and dump.ranks.keys() >= set(group.ranks) for group in dump.groups):
         raise ValueError("it has groups of ranks that it knows nothing of")
     return dump

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
-from msgspec import Struct
+from typing import Annotated
 
+import msgspec
+from msgspec import Meta, Struct
+
+from holdfast.decoding import Count, UndecodableError, bound_lines, decoded
 from holdfast.errors.text import clipped, encodable
 
 TYPE_CHECKING = False
@@ -22,13 +25,25 @@ _RANK_EXTRA_BYTES = 512
 
 HOST_MAX_CHARS = 64
 
+TEXT_MAX_CHARS = 1 << 23
+"""How long the stacks of a rank may be: more than a process of this machine is asked for, and than a node sends."""
+
+RANKS_MAX = 1 << 16
+"""How many ranks a node may tell of."""
+
 
 class RankStacks(Struct, frozen=True):
     """The stacks of one rank, as text for `holdfast.stacks.parse`."""
 
     host: str
-    pid: int
-    text: str
+    pid: Count
+    text: Annotated[str, Meta(max_length=TEXT_MAX_CHARS)]
+
+    def __post_init__(self) -> None:
+        bound_lines(self, HOST_MAX_CHARS, "host")
+
+
+_DECODER = msgspec.msgpack.Decoder(Annotated[dict[Count, RankStacks], Meta(max_length=RANKS_MAX)])
 
 
 def encode(ranks: Mapping[int, RankStacks]) -> bytes:
@@ -48,8 +63,8 @@ def decode(data: bytes) -> dict[int, RankStacks]:
     if len(data) > NODE_MAX_BYTES:
         raise ValueError(f"the stacks of a node have {len(data)} bytes, more than {NODE_MAX_BYTES}")
     try:
-        return msgspec.msgpack.decode(data, type=dict[int, RankStacks])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return decoded(_DECODER, data)
+    except UndecodableError as error:
         raise ValueError(f"these are not the stacks of a node: {error}") from None
 
 
