@@ -74,6 +74,19 @@ def test_a_node_tells_a_store_that_it_comes_to_what_it_knows_and_does_not_repeat
     assert msgspec.json.decode(put.value, type=Node).known == 7
 
 
+def test_a_node_that_looks_lost_because_its_records_were_deleted_is_given_the_time_of_a_lease():
+    settings = replace(SETTINGS, lease_s=3.0)
+    broken = Broken(1, BreakKind.LOST, "lost c", lost=("c.1",))
+    view = view_of(leader="a.1", made=generation(), broken=broken, nodes={"a.1": 1, "b.1": 1})
+    view.doubtful["c.1"] = NOW - 1
+    published = replace(offer("a", 29500), stopped=1, lease_s=3.0)
+    mine = {"settings": settings, "published": published, "offer": published, "stopped": 1}
+    waits = lead(view, **mine)
+    assert (waits.actions, waits.wake_at) == ((), NOW + 2)
+    assert "deleted the records of c" in waits.status
+    assert made_by(lead(view, now=NOW + 2, **mine)).number == 2
+
+
 def test_a_leader_that_remembers_a_lost_generation_waits_for_its_nodes_and_goes_on_where_it_was():
     last = replace(generation(restarts=2), job="the-job")
     published = replace(offer("a", 29500), stopped=1, job="the-job", lease_s=3.0)

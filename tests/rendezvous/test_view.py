@@ -114,6 +114,24 @@ def test_a_member_that_stopped_and_is_gone_then_has_parted():
     assert View.read(KEYS, store.get_prefix(KEYS.group), is_whole=True, before=again).parted == {}
 
 
+def test_a_member_whose_records_go_one_after_the_other_may_be_there():
+    store, view = parting_view()
+    both = (Put(KEYS.alive_of("a.1"), b""), Put(KEYS.alive_of("b.1"), b""))
+    store.watch(KEYS.group, store.revision + 1, view.apply)
+    store.transact(Transaction((), both))
+    store.transact(Transaction((), (Delete(KEYS.alive_of("a.1")), Delete(KEYS.node("a.1")))))
+    assert (list(view.lost), view.doubtful) == (["a.1"], {}), "its lease has ended"
+    store.transact(Transaction((), (Delete(KEYS.alive_of("b.1")),)))
+    assert "b.1" not in view.lost
+    store.transact(Transaction((), (Delete(KEYS.node("b.1")),)))
+    assert view.doubtful == {"b.1": None}
+    view.stamp(7.0)
+    view.stamp(9.0)
+    assert view.doubtful == {"b.1": 7.0}
+    store.transact(Transaction((), (Put(KEYS.node("b.1"), encode(offer("b.1", 1))),)))
+    assert view.doubtful == {}
+
+
 def test_a_member_that_parts_while_nobody_watches_has_parted_nevertheless():
     store, view = parting_view()
     stopped = replace(offer("b.1", 1), stopped=1)

@@ -231,6 +231,15 @@ class Faults:
     def delete_all(self):
         self._delete(DeletePrefix(self.keys.group))
 
+    def delete_one_by_one(self):
+        """Somebody deletes all keys, or some of each kind, with a request for each: not at once."""
+        groups = (self.keys.alive, self.keys.nodes, self.keys.shared)
+        listed = [[entry.key for entry in self.store.keyspace.get_prefix(group).entries] for group in groups]
+        keys = [key for each in listed for key in each[: self.random.choice((1, len(each)))]]
+        gap_s = self.random.choice((0.0005, 0.002, 0.01))
+        for number, key in enumerate(keys):
+            self.clock.after(number * gap_s, self._delete, Delete(key))
+
     # Worlds with a plan of their own
 
     def flap(self):

@@ -131,6 +131,16 @@ MIXES = {
     "strangers_nodes": Mix(
         settled_s=LOST_S, faults=(2, 6), late=0.3, work_s=(10.0, 60.0), delete_node=3, fail=1, crash=1, restart=2
     ),
+    "strangers_slowly": Mix(
+        settled_s=LOST_S,
+        faults=(1, 3),
+        late=0.3,
+        work_s=(10.0, 60.0),
+        delete_one_by_one=3,
+        delete_node=1,
+        fail=1,
+        restart=1,
+    ),
     "strangers_ends": Mix(
         settled_s=LOST_S, faults=(5, 15), late=0.3, work_s=(0.1, 12.0), delete_done=2, delete_end=2, cut_one=1
     ),

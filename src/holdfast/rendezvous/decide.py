@@ -135,7 +135,7 @@ class Me(Struct, frozen=True):
     said_revision: int = 0
     """... and its revision then."""
     registered: int = 0
-    """The generation that was on when the store first did."""
+    """The newest generation that this node had heard of when the store first did."""
 
     running: int = 0
     """The generation whose workers may be alive here."""
@@ -640,6 +640,10 @@ def _form(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Dec
         return ruled
     if is_short:
         return _wait_for_more(view, me, last, now, settings, keys)
+    doubted = _doubted_until(view, me, settings, now)
+    if doubted is not None:
+        hosts = _listed([view.lost.get(node, node) for node in view.doubtful])
+        return Decision(me, wake_at=doubted, status=f"somebody deleted the records of {hosts}; waiting for it to stop")
     away = _still_away(view, me, settings, now)
     if away is not None:
         return Decision(me, wake_at=away, status="the store has lost the last generation; waiting for its nodes")
@@ -716,9 +720,22 @@ def _still_away(view: View, me: Me, settings: Settings, now: float) -> float | N
     newer = [view.since.get(name, now) for name, node in view.nodes.items() if _newest(node) > me.known]
     if not newer and _has_all_stopped(view, me):
         return None
-    leases_s = (settings.lease_s, me.known_lease_s, *(node.lease_s for node in view.nodes.values()))
-    until = max(leases_s) + max((*newer, me.lost_at))
+    until = _longest_lease_s(view, me, settings) + max((*newer, me.lost_at))
     return until if now < until else None
+
+
+def _doubted_until(view: View, me: Me, settings: Settings, now: float) -> float | None:
+    """Until when workers may run on nodes that look lost because their records were deleted, if any may."""
+    if not view.doubtful:
+        return None
+    until = max(now if at is None else at for at in view.doubtful.values()) + _longest_lease_s(view, me, settings)
+    return until if now < until else None
+
+
+def _longest_lease_s(view: View, me: Me, settings: Settings) -> float:
+    """After this time of silence no node has workers, whichever lease it has."""
+    known_s = view.generation.lease_s if view.generation is not None else 0.0
+    return max(settings.lease_s, known_s, me.known_lease_s, *(node.lease_s for node in view.nodes.values()))
 
 
 def _newest(node: Node) -> int:

@@ -207,9 +207,8 @@ class Membership:
 
     def _is_published(self, offer: Node, outcome: Outcome) -> None:
         """The store has this of us now, or something that we put there before."""
-        if self.me.published is None and self.view is not None:
-            generation = self.view.generation
-            self.me = replace(self.me, registered=0 if generation is None else generation.number)
+        if self.me.published is None:
+            self.me = replace(self.me, registered=self.me.known)  # also if the store has lost the record of it
         if outcome.succeeded:
             self.me = replace(self.me, published=offer, said_revision=outcome.revision)
             self._has_said = True

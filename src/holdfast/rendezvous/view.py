@@ -40,7 +40,8 @@ class View:
     view first showed each node, on the clock of the caller of `stamp`; nodes that are gone stay in it until the next
     generation. `seated` is when each member of the generation became one, None if that was before this view.
     `programs` counts the nodes by the program that they run. `parted` are the members that said that they have stopped
-    and were gone after that, with what they said last and the revision of it: see `judging`.
+    and were gone after that, with what they said last and the revision of it: see `judging`. `doubtful` are members
+    that look lost because somebody deleted their records, and since when.
     `generation_revision` and `leader_revision` guard transactions: what they rest on must not have changed.
 
     A leader looks at its group after every change in it, so what it asks for is kept up to date instead of counted: of
@@ -79,6 +80,8 @@ class View:
         self.seated: dict[str, float | None] = {}
         self.programs: dict[str, int] = {}
         self.parted: dict[str, tuple[Node, int]] = {}
+        self.doubtful: dict[str, float | None] = {}
+        self._half_gone: dict[str, int] = {}
         self.done: set[str] = set()
         self.alive: set[str] = set()
         self.unfinished: dict[str, str] = {}
@@ -126,6 +129,9 @@ class View:
         for node in self._unseated:
             self.seated[node] = now
         self._unseated.clear()
+        for node, at in self.doubtful.items():
+            if at is None:
+                self.doubtful[node] = now
 
     def take_faults(self) -> tuple[int, list[str]]:
         """How many records came since the last call that nobody can read, and what is wrong with the first of them."""
@@ -165,7 +171,21 @@ class View:
         else:
             names = self.done if prefix == keys.done else self.alive
             names.discard(node) if entry is None else names.add(node)
+        if prefix != keys.done:
+            self._doubt(node, is_gone=entry is None)
         self._sort(node)
+
+    def _doubt(self, node: str, *, is_gone: bool) -> None:
+        """A lease that ends takes both records of its node at once. If they go one after the other, somebody has
+        deleted them, and the node may be there.
+        """
+        if not is_gone:
+            self._half_gone.pop(node, None)
+            self.doubtful.pop(node, None)
+        elif node in self.nodes or node in self.alive:
+            self._half_gone[node] = self.revision
+        elif self._half_gone.pop(node, self.revision) != self.revision and node in self._members:
+            self.doubtful[node] = None
 
     def _learn_shared(self, key: str, entry: Entry | None) -> None:
         """What somebody says to all."""
@@ -249,6 +269,7 @@ class View:
         for kind in (self.unfinished, self.lost, self.stopping, self.newcomers):
             kind.clear()
         self.parted.clear()
+        self.doubtful = {node: at for node, at in self.doubtful.items() if node in self._members}
         for node in (*self._members, *self.nodes):
             self._sort(node)
 
