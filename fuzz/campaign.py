@@ -7,6 +7,8 @@ import os
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from fuzz import with_atheris
+from fuzz.examination import Problem, examine
 from fuzz.loop import Loop
 from fuzz.minimising import minimised
 from fuzz.records import try_records
@@ -14,7 +16,6 @@ from fuzz.records import try_records
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fuzz.examination import Problem
     from fuzz.target import Target
 
 FOUND = os.path.join(os.path.dirname(os.path.abspath(__file__)), "found")
@@ -30,6 +31,9 @@ RECORDS_SHARE = 0.25
 """How much of a target's time goes to hypothesis, where it has records for it."""
 
 RECORDS_AT_ONCE = 100
+
+ATHERIS_SHARE = 0.4
+"""How much of a target's time goes to atheris, where it is installed."""
 
 SHOWN_BYTES = 200
 SHOWN_LINES = 25
@@ -60,7 +64,11 @@ def fuzz(target: Target, seed: int, seconds: float, tell: Callable[[str], None])
 
     for data, problem in loop.first():
         note(data, problem)
-    records = _fuzz_records(target, seed, began + seconds * RECORDS_SHARE, note) if target.records else 0
+    if with_atheris.is_installed() and seconds * ATHERIS_SHARE >= 1:
+        for data in with_atheris.inputs_found(target, seconds * ATHERIS_SHARE, seed):
+            seen = examine(target, data, with_memory=True)
+            note(data, seen or Problem("atheris", "it raises under atheris, and not by itself"))
+    records = _fuzz_records(target, seed, time.monotonic() + seconds * RECORDS_SHARE, note) if target.records else 0
     told_at = time.monotonic()
     while time.monotonic() < began + seconds and len(found) < PROBLEMS_MAX:
         for data, problem in loop.step():

@@ -22,8 +22,9 @@ from holdfast.cli.configuration import config_from_args
 from holdfast.cli.environment import variable
 from holdfast.cli.exits import BAD_INPUT
 from holdfast.cli.options import GROUPS
-from holdfast.cli.parser import parse_args
+from holdfast.cli.parser import get_args_parser, parse_args
 from holdfast.errors.tree import InputError
+from holdfast.logger import LEVEL_VARIABLE, log_level
 from holdfast.processes.interruption import SIGNALS_VARIABLE, signals_to_handle
 from holdfast.rendezvous.elastic_settings import ElasticSettings
 from holdfast.rendezvous.parameters import RendezvousParameters
@@ -46,7 +47,7 @@ _OPTIONS = [option for options in GROUPS.values() for option in options]
 VARIABLES = (
     *(variable(option.dest) for option in _OPTIONS if option.has_variable),
     *("SLURM_PROCID", "COLUMNS", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHON_EXEC", "HOLDFAST_TOKEN"),
-    *(SIGNALS_VARIABLE, TIMEOUT_VARIABLE, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
+    *(SIGNALS_VARIABLE, TIMEOUT_VARIABLE, LEVEL_VARIABLE, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
 )
 """What the environment may say. Values of others are left out of inputs."""
 
@@ -127,11 +128,16 @@ def _run_environment(data: bytes) -> None:
         config = _understood([SCRIPT], len(data))
         if config is not None:
             _check_meeting(config, len(data))
-        for ask in (timeout_from_environment, signals_to_handle):
+        for ask in (timeout_from_environment, signals_to_handle, log_level, _help):
             try:
-                ask()
+                with contextlib.redirect_stderr(io.StringIO()):
+                    ask()
             except InputError as error:
                 _check_error(error, ERROR_FACTOR * len(data) + ERROR_EXTRA_CHARS)
+
+
+def _help() -> None:
+    get_args_parser().format_help()
 
 
 def _is_encodable(text: str) -> bool:

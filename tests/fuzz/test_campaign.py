@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -15,9 +16,10 @@ from fuzz.oracles import BrokenPromiseError, check_line, check_one_line, check_s
 from fuzz.records import try_records
 from fuzz.shapes import JSON
 from fuzz.target import MIB, Target
+from fuzz.targets import all_targets
 from fuzz.typed import values_of
 
-from fuzz import campaign, loop
+from fuzz import campaign, loop, with_atheris
 from holdfast.errors.text import visible
 
 ROOT = Path(__file__).parent.parent.parent
@@ -43,6 +45,7 @@ def target(run=parse, **more):
 def _places(tmp_path, monkeypatch):
     monkeypatch.setattr(campaign, "FOUND", str(tmp_path / "found"))
     monkeypatch.setattr(loop, "CORPUS", str(tmp_path / "corpus"))
+    monkeypatch.setattr(with_atheris, "is_installed", lambda: False)  # it knows nothing of what is planted
 
 
 def test_bugs_that_are_planted_are_found_made_short_and_kept(monkeypatch):
@@ -164,3 +167,8 @@ def test_bad_words_are_refused_in_a_line(words):
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris is optional: pip install atheris")
+def test_atheris_runs_a_target_and_ends():
+    assert [*with_atheris.inputs_found(all_targets()["worker-output"], 1.0, 1)] == []
