@@ -128,7 +128,8 @@ def _run_environment(data: bytes) -> None:
         config = _understood([SCRIPT], len(data))
         if config is not None:
             _check_meeting(config, len(data))
-        for ask in (timeout_from_environment, signals_to_handle, log_level, _help):
+        more = (_help,) if "COLUMNS" in fit else ()  # nothing else of it depends on the environment, and it is slow
+        for ask in (timeout_from_environment, signals_to_handle, log_level, *more):
             try:
                 with contextlib.redirect_stderr(io.StringIO()):
                     ask()
