@@ -5,6 +5,7 @@ test_conformance_of_*.py.
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import signal
 import socket
@@ -428,6 +429,21 @@ def test_a_full_etcd_renews_reads_and_deletes_and_says_what_to_do(tmp_path):
 
 
 # Keys
+
+
+def test_a_key_of_somebody_else_that_is_no_text_is_read_and_deleted_like_any_other(etcd):
+    prefix = next(etcd.prefixes)
+    key = base64.b64encode(prefix.encode() + b"node/\xff\xfe").decode()
+    etcd.post(etcd.members[0], "kv/put", {"key": key, "value": ""})
+
+    async def story():
+        async with EtcdStore(etcd.endpoints, prefix=prefix) as store:
+            (entry,) = (await store.get_prefix("node/")).entries
+            assert await store.get(entry.key) == entry
+            assert (await store.transact(Transaction((), (Delete(entry.key),)))).succeeded
+            assert not (await store.get_prefix("")).entries
+
+    asyncio.run(story())
 
 
 def test_two_prefixes_are_two_stores(etcd):

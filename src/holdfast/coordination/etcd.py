@@ -227,7 +227,7 @@ class _Space:
         self._prefix_bytes = len(prefix.encode())
 
     def key(self, key: str) -> bytes:
-        return f"{self._prefix}{key}".encode()
+        return f"{self._prefix}{key}".encode(errors="surrogateescape")
 
     def range(self, prefix: str) -> tuple[bytes, bytes]:
         """The first key with a prefix, and the first one behind all that have it."""
@@ -238,7 +238,8 @@ class _Space:
         return first, trimmed[:-1] + bytes([trimmed[-1] + 1])
 
     def text(self, key: bytes) -> str:
-        return key[self._prefix_bytes :].decode()
+        # Others may have put any bytes there, and those keys can still be deleted.
+        return key[self._prefix_bytes :].decode(errors="surrogateescape")
 
     def entry(self, stored: messages.KeyValue) -> Entry:
         return Entry(self.text(stored.key), stored.value, stored.create_revision, stored.mod_revision, stored.lease)

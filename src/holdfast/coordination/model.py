@@ -158,7 +158,7 @@ def check(transaction: Transaction) -> None:
 
 
 def check_key(key: str) -> None:
-    if not key or len(key) > KEY_MAX_BYTES or len(key.encode()) > KEY_MAX_BYTES:
+    if not key or len(key) > KEY_MAX_BYTES or len(key.encode(errors="surrogatepass")) > KEY_MAX_BYTES:
         raise ValueError(f"a key has 1 to {KEY_MAX_BYTES} bytes: {shown(key)}")
 
 
