@@ -58,6 +58,23 @@ def test_a_worker_that_succeeds_while_it_is_looked_at_leaves_the_hang_to_the_oth
     assert {rank: failure.kind for rank, failure in result.failures.items()} == {1: FailureKind.HANG}
 
 
+HANGS = """
+import os, time
+while os.environ["RANK"] == {rank!r}:
+    time.sleep(600)
+"""
+
+
+def test_a_worker_that_hangs_has_its_own_local_rank_when_others_have_ended(python_agent):
+    agent = python_agent(HANGS.format(rank="2"), agent={"hang_timeout": HANG_TIMEOUT_S}, local_world_size=4)
+    result = agent.run()
+    assert {rank: (failure.kind, failure.local_rank) for rank, failure in result.failures.items()} == {
+        2: (FailureKind.HANG, 2)
+    }
+    assert [failure["local_rank"] for failure in noted(agent, "failure")] == [2]
+    assert [verdict["cause"]["local_rank"] for verdict in noted(agent, "verdict")] == [2]
+
+
 def test_a_hang_is_found_where_there_is_no_run_directory(python_agent, tmp_path):
     script = STANDS_STILL.format(end="pass", ranks=())
     agent = python_agent(script, agent={"hang_timeout": HANG_TIMEOUT_S})

@@ -7,11 +7,18 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agent.ranks import assign_ranks
+from holdfast.agent.ranks import assign_ranks, place_of
 from holdfast.agent.simple import SimpleElasticAgent
 from holdfast.rendezvous.store import LocalStore
 
 NODES = st.lists(st.tuples(st.sampled_from(["trainer", "reader", "ps"]), st.integers(1, 9)), min_size=1, max_size=12)
+
+
+@given(NODES)
+def test_a_global_rank_says_which_node_it_is_on_and_its_local_rank(nodes):
+    for node in range(len(nodes)):
+        for worker in assign_ranks(nodes, node):
+            assert place_of(nodes, worker.global_rank) == (node, worker.local_rank)
 
 
 @given(NODES)

@@ -617,6 +617,31 @@ def test_a_node_that_cannot_ask_answers_whoever_does_and_lets_it_tell_first(time
     assert handler.told[0][0] == 3
 
 
+class HungElsewhere(Questions):
+    """Another node, all of whose workers but the last have ended. The job is over when this one has told of a hang."""
+
+    def ask_for_stacks(self, request_id, reason):
+        del reason
+        text = 'Current thread 0x01 (most recent call first):\n  File "/srv/other.py", line 8 in elsewhere\n'
+        self.store.set(f"holdfast/stacks/{request_id}/0", encode({2: RankStacks("node9", 1, text)}))
+        return True
+
+    def report_failure(self, rank, failure, others=0, node_rank=None):
+        del others
+        self.told.append((rank, failure.local_rank, node_rank))
+
+
+def test_a_hang_on_another_node_has_its_local_rank_when_others_there_have_ended(tmp_path):
+    handler = HungElsewhere(0, elsewhere())
+    spec = WorkerSpec("b", 2, handler, entrypoint=sys.executable, args=("-c", "import time; time.sleep(600)"))
+    logs = DefaultLogsSpecs(log_dir=str(tmp_path / "logs"))
+    try:
+        LocalElasticAgent(spec, logs, shutdown_timeout=60, hang_timeout=1).run()
+    finally:
+        handler.close()
+    assert handler.told == [(2, 2, 0)]
+
+
 class Prying(Together):
     """Another node asks for stacks under a name of its choice. The round is over when it has been answered."""
 

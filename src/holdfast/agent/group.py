@@ -6,7 +6,7 @@ from holdfast.agent.state import WorkerState
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from holdfast.errors import ProcessFailure
@@ -144,7 +144,10 @@ class Worker:
 
 
 class WorkerGroup:
-    """The workers of one node, which start, restart and stop together."""
+    """The workers of one node, which start, restart and stop together.
+
+    `nodes` has the role and the number of workers of every node of the round, if the rendezvous tells.
+    """
 
     __slots__ = (
         "coordinator_port",
@@ -156,6 +159,7 @@ class WorkerGroup:
         "master_addr",
         "master_port",
         "max_restarts",
+        "nodes",
         "spec",
         "state",
         "store",
@@ -169,6 +173,7 @@ class WorkerGroup:
         self.generation: int | None = None
         self.group_rank: int | None = None
         self.group_world_size: int | None = None
+        self.nodes: Sequence[tuple[str, int]] | None = None
         self.job = ""
         self.max_restarts = spec.max_restarts
         self.master_addr: str | None = None

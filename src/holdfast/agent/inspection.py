@@ -12,6 +12,7 @@ import signal
 import time
 from contextlib import suppress
 
+from holdfast.agent.ranks import place_of
 from holdfast.logger import get_logger
 from holdfast.processes.interruption import SignalException
 
@@ -62,7 +63,7 @@ log = get_logger(__name__)
 
 
 class Hang:
-    """Workers that made no progress: the one to blame, as a failure, and the rank of its node."""
+    """Workers that made no progress: the one to blame, as a failure, and the rank of its node, None for this one."""
 
     __slots__ = ("failure", "node_rank", "rank")
 
@@ -157,9 +158,9 @@ class Inspection:
         self._wanted = self._group.spec.rdzv_handler.stacks_wanted() or self._wanted
         return self._wanted
 
-    def _inspect(self, name: str, reason: str) -> tuple[Dump, str, dict[int, int]] | None:
-        """The stacks of all ranks: of this node and of the others. Returns where they are kept, too, and the node of
-        each rank. None if the others cannot be asked now, because another node asks.
+    def _inspect(self, name: str, reason: str) -> tuple[Dump, str] | None:
+        """The stacks of all ranks: of this node and of the others. Returns where they are kept, too. None if the others
+        cannot be asked now, because another node asks.
         """
         from holdfast.stacks.dump import gather  # noqa: PLC0415 - only where somebody asks
 
@@ -177,22 +178,19 @@ class Inspection:
                 missing["the other nodes"] = f"they could not be asked: {error}"
                 asks = False
         ranks = self._ranks_here()
-        nodes = dict.fromkeys(ranks, group.group_rank or 0)
         deadline = time.monotonic() + ANSWER_MAX_S
         for node in others if asks else ():
             found = self._answer_of(name, node, deadline)
             if isinstance(found, str):
                 missing[f"node {node}"] = found
             else:
-                new = self._new_ranks(found, ranks)
-                ranks.update(new)
-                nodes.update(dict.fromkeys(new, node))
+                ranks.update(self._new_ranks(found, ranks))
         if asks and not reason.startswith(_HANG):  # of a hang, one node judges, and the attempt ends with that
             self._let_others_ask(name)
         is_complete = not missing and len(others) + 1 == (group.group_world_size or 1)
         ended = self._ended(ranks, is_complete=is_complete)
         dump = gather(group.spec.rdzv_handler.get_run_id(), reason, time.time(), ranks, missing, ended)
-        return dump, self._keep(dump, name, reason), nodes
+        return dump, self._keep(dump, name, reason)
 
     def _answer(self, name: str, reason: str) -> None:
         from holdfast.stacks.dump import gather  # noqa: PLC0415 - only where somebody asks
@@ -250,7 +248,7 @@ class Inspection:
     def _others(self) -> list[int]:
         """The other nodes, if there is a way to ask them."""
         group = self._group
-        if group.store is None or not group.spec.rdzv_handler.counts_restarts:
+        if group.store is None or group.nodes is None or not group.spec.rdzv_handler.counts_restarts:
             return []
         return [node for node in range(group.group_world_size or 1) if node != group.group_rank]
 
@@ -386,20 +384,15 @@ class Inspection:
         if found is None or self._group.spec.rdzv_handler.round_over() is not None:
             self._quiet_until = time.monotonic() + ASK_AGAIN_S
             return None
-        dump, file, nodes = found
+        dump, file = found
         if rank not in dump.ranks:  # it has ended, and whoever looks next is told how
             self.withdraw()
             return None
         if dump.outliers:
             rank = dump.outliers[0]
         stacks = dump.ranks.get(rank)
-        siblings = sorted(each for each, node in nodes.items() if node == nodes.get(rank))
-        failure = ProcessFailure(
-            siblings.index(rank) if rank in siblings else first.local_rank,
-            0 if stacks is None else stacks.pid,
-            -signal.SIGTERM,
-            "",
-        )
+        node_rank, local_rank = self._place_of(rank)
+        failure = ProcessFailure(local_rank, 0 if stacks is None else stacks.pid, -signal.SIGTERM, "")
         failure.kind = FailureKind.HANG
         failure.ran_s = time.monotonic() - self._began
         if stacks is not None:
@@ -414,9 +407,16 @@ class Inspection:
         if stacks is not None:
             lines += ["", *_main_stack(stacks.text)]
         failure.message = "\n".join(lines)[:STACK_MAX_CHARS]
-        node = nodes.get(rank)
         self.has_seen_hang = True
-        return Hang(rank, failure, None if node == self._group.group_rank else node)
+        return Hang(rank, failure, node_rank)
+
+    def _place_of(self, rank: int) -> tuple[int | None, int]:
+        """The node of a rank, None for this one, and its local rank there. Workers that have ended count, too."""
+        for worker in self._group.workers:
+            if worker.global_rank == rank:
+                return None, worker.local_rank
+        assert self._group.nodes is not None  # else no other node was asked
+        return place_of(self._group.nodes, rank)
 
 
 def _key(name: str, node: int | str) -> str:

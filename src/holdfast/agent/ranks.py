@@ -24,3 +24,12 @@ def assign_ranks(nodes: Sequence[tuple[str, int]], node_rank: int) -> list[Worke
         Worker(local_rank, first_rank + local_rank, first_role_rank + local_rank, world_size, role_world_size)
         for local_rank in range(local_world_size)
     ]
+
+
+def place_of(nodes: Sequence[tuple[str, int]], rank: int) -> tuple[int, int]:
+    """The node of a global rank that there is, and its local rank there. `nodes` is as in `assign_ranks`."""
+    for node_rank, (_, local_world_size) in enumerate(nodes):
+        if rank < local_world_size:
+            return node_rank, rank
+        rank -= local_world_size
+    raise AssertionError("the nodes have fewer workers than that")

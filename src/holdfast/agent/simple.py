@@ -20,7 +20,7 @@ from holdfast.processes.interruption import SignalException, SignalWakeUp, Unint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from typing import Any
 
     from holdfast.agent.group import WorkerSpec
@@ -76,7 +76,6 @@ class SimpleElasticAgent(ElasticAgent):
         self._journal = Journal(self._worker_group)
         self._chronicle = Chronicle(self._journal, self._worker_group, os.urandom(8).hex())
         self._past: Past | None = None
-        self._nodes: Sequence[tuple[str, int]] | None = None
         self._is_interrupted = False
         self._recorded_failures: object = None
         self._waited_s = 0.0
@@ -163,7 +162,7 @@ class SimpleElasticAgent(ElasticAgent):
             log.warning("lost %s: the workers start again, and no restart is counted", ", ".join(info.lost))
         if info.after is not None:
             self._tell_verdict(info.after, info.after.generation or None)
-        self._nodes = info.nodes
+        worker_group.nodes = info.nodes
         worker_group.generation = info.generation
         worker_group.store = info.store
         worker_group.group_rank = info.rank
@@ -187,8 +186,9 @@ class SimpleElasticAgent(ElasticAgent):
         self, store: Any, group_rank: int, group_world_size: int, spec: WorkerSpec
     ) -> list[Worker]:
         """The workers of this node with their ranks, from what all nodes run."""
-        if self._nodes is not None:
-            return assign_ranks(self._nodes, group_rank)
+        nodes = self._worker_group.nodes
+        if nodes is not None:
+            return assign_ranks(nodes, group_rank)
         mine = (spec.role, spec.local_world_size)
         same_everywhere = store is None or os.environ.get("TORCH_ELASTIC_WORKER_IDENTICAL") == "1"
         if group_world_size == 1 or same_everywhere:
