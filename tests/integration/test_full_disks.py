@@ -71,3 +71,53 @@ def test_a_disk_that_fills_up_ends_nothing_and_hides_nothing(disk, tmp_path, wha
         assert "no log files for this attempt" in ended.stderr
         assert sorted(ended.stdout.splitlines()) == ["second attempt of 0", "second attempt of 1"]
     assert "No space left on device" in ended.stderr
+
+
+RUN_SHORT_OF_FILES = f"""{FILL}
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    disk, room, both_run = sys.argv[1:]
+    if os.environ["RANK"] == "0":
+        open(both_run).close()
+        fill(disk, "files")
+        for number in range(int(room)):
+            os.unlink(f"{{disk}}/filler{{number}}")
+        os.kill(os.getpid(), 9)
+    open(both_run, "w").close()
+    import signal
+    signal.pause()
+sys.stdout.write(f"second attempt of {{os.environ['RANK']}}\\n")
+sys.stdout.flush()
+"""
+
+ROOM_FOR_ALL = 10
+"""How many files and directories the second attempt of two workers makes at most, with the stacks of the first."""
+
+
+@pytest.mark.parametrize("streams", ["--redirects", "--tee"])
+@pytest.mark.parametrize("room", range(ROOM_FOR_ALL + 1))
+def test_a_disk_with_room_for_a_few_files_only_ends_nothing(disk, tmp_path, room, streams):
+    script = tmp_path / "script.py"
+    script.write_text(RUN_SHORT_OF_FILES)
+    both_run = tmp_path / "both-run"
+    os.mkfifo(both_run)
+    command = [*("--nproc-per-node", "2"), *("--max-restarts", "1"), *("--log-dir", disk), streams, "3"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "holdfast", "run", *command, script, disk, str(room), both_run],
+        capture_output=True,
+        text=True,
+        timeout=ENDED_MAX_S,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "rank 0 failed" in ended.stderr
+    logs = sorted(disk.glob("*/attempt_1/*/std*.log"))
+    if "no log files for this attempt" in ended.stderr:  # its output is the console's, and all of it is
+        assert logs == []
+        said = ended.stdout.splitlines()
+    else:
+        assert [str(path.relative_to(path.parents[1])) for path in logs] == [
+            *("0/stderr.log", "0/stdout.log"),
+            *("1/stderr.log", "1/stdout.log"),
+        ]
+        said = [path.read_text().strip() for path in logs if path.name == "stdout.log"]
+    assert sorted(said) == ["second attempt of 0", "second attempt of 1"]

@@ -16,7 +16,7 @@ The restart count does not rise when processes restart because of somebody else,
 be there already. It is left as it is: the next ones are `attempt_<n>.1`, `attempt_<n>.2` and so on.
 
 A disk that is full when a run begins is the user's to know of. One that fills up later must not end a job that runs:
-attempts that find no place for a directory have no files, and their streams are the parent's.
+an attempt that finds no place for all of its directories and files has none, and its streams are the parent's.
 """
 
 from __future__ import annotations
@@ -155,7 +155,8 @@ class DefaultLogsSpecs(LogsSpecs):
         return self._run_dir
 
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
-        """Makes the directories of one attempt; their files come into being when a process opens them.
+        """Makes the directories of one attempt. The files of the first one come into being when a process opens them;
+        those of later ones are made here, where an attempt can still do without.
 
         The paths are absolute: a process may change its working directory before it fails.
 
@@ -168,7 +169,7 @@ class DefaultLogsSpecs(LogsSpecs):
             attempt_dir = self._make_attempt(envs)
             dest = self._dest(attempt_dir, envs)
             if self._has_begun:
-                _check_room({*dest.stdouts.values(), *dest.stderrs.values()})
+                _make_files({*dest.stdouts.values(), *dest.stderrs.values()} - {"", os.devnull})
         except OSError as error:
             if not self._has_begun:
                 raise _cannot_make(error) from error
@@ -289,12 +290,17 @@ def _make_temporary() -> str:
     return _make_random(os.path.join(last, "torchelastic_"))
 
 
-def _check_room(paths: Iterable[str]) -> None:
-    """Whether files can be made there: who is to open them can do nothing about it."""
-    for path in paths:
-        if path and path != os.devnull:
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+def _make_files(paths: Iterable[str]) -> None:
+    """Make all of these, or none. Who opens them later needs no room for it, and could do nothing about a full disk."""
+    made: list[str] = []
+    try:
+        for path in paths:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+            made.append(path)
+    except OSError:
+        for path in made:
             os.unlink(path)
+        raise
 
 
 def _make_random(start: str) -> str:
