@@ -642,6 +642,25 @@ def test_a_hang_on_another_node_has_its_local_rank_when_others_there_have_ended(
     assert handler.told == [(2, 2, 0)]
 
 
+def test_a_node_that_waits_for_others_in_a_store_takes_no_requests(tmp_path):
+    """Whoever asks is told at once that nobody answers."""
+    handler = Questions(0)
+    handler.ends = [None]
+    pipes = []
+
+    def wait(*_):
+        pipes.append(list(tmp_path.glob("logs/*/requests")))
+
+    handler.store.wait = wait
+    spec = WorkerSpec("b", 2, handler, entrypoint="true")
+    agent = LocalElasticAgent(spec, DefaultLogsSpecs(log_dir=str(tmp_path / "logs")), shutdown_timeout=60)
+    try:
+        assert agent.run().state is WorkerState.SUCCEEDED
+    finally:
+        handler.close()
+    assert pipes == [[]]
+
+
 class Prying(Together):
     """Another node asks for stacks under a name of its choice. The round is over when it has been answered."""
 

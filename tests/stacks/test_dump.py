@@ -70,6 +70,14 @@ def test_ranks_of_which_nothing_is_known_are_shown_too():
     assert "ranks   0" in render(gather("job", "asked for", 0.0, {}))
 
 
+def test_ranks_that_have_ended_are_shown_and_kept(dump, tmp_path):
+    assert "\nended " not in render(dump)
+    done = gather("job7", "somebody asked", 1.0, {2: rank_at(2, "reduce")}, ended=[3, 0, 1])
+    assert "\nended   ranks 0-1, 3\n" in render(done)
+    keep(done, str(tmp_path), "done")
+    assert read(str(tmp_path / "stacks" / "done.json")).ended == (0, 1, 3)
+
+
 def test_the_verdict_is_one_line(dump):
     assert dump.verdict == "rank 5 is not where the others are: /srv/load.py:8 in load"
     same = gather("job", "", 0.0, {rank: rank_at(rank, "reduce") for rank in range(3)})

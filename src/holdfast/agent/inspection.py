@@ -114,6 +114,10 @@ class Inspection:
             watched = {rank: WatchedWorker(pid, pages[rank]) for rank, pid in self._pids.items()}
             self._progress = Progress(self._hang_timeout_s, watched, context.output_bytes, self._began)
 
+    def workers_ended(self) -> None:
+        """All workers of the attempt have ended: there is nothing to look at here. Whoever asks is told so."""
+        self._progress, self._pids = None, {}
+
     def close(self) -> None:
         if self._requests is not None:
             self._requests.close()
@@ -202,7 +206,10 @@ class Inspection:
         if reason.startswith(_HANG):
             self._quiet_until = time.monotonic() + OTHERS_TURN_S
         self._send(name, ranks)
-        self._keep(gather(group.spec.rdzv_handler.get_run_id(), reason, time.time(), ranks), name, reason)
+        if ranks:
+            ended = self._ended(ranks, is_complete=False)
+            dump = gather(group.spec.rdzv_handler.get_run_id(), reason, time.time(), ranks, ended=ended)
+            self._keep(dump, name, reason)
 
     def _send(self, name: str, ranks: Mapping[int, RankStacks]) -> None:
         from holdfast.stacks.wire import encode  # noqa: PLC0415 - only where somebody asks
@@ -272,6 +279,7 @@ class Inspection:
                 self._pids[worker.local_rank], self._pages[worker.local_rank] + STACKS_SUFFIX
             )
             for worker in self._group.workers
+            if worker.local_rank in self._pids
         }
         return ranks_here(targets, self._steps())
 

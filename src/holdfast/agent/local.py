@@ -406,6 +406,13 @@ class LocalElasticAgent(SimpleElasticAgent):
             failure.kind = FailureKind.TIMEOUT
             failure.where = failure.where or self._survivors.place_of(failure.local_rank)
 
+    def _before_exit_barrier(self) -> None:
+        self._inspection.workers_ended()
+        self._worker_group.spec.rdzv_handler.do_meanwhile(self._inspection)
+
+    def _take_no_requests(self) -> None:
+        self._inspection.close()
+
     # Stopping
 
     def _let_workers_finish(self, worker_group: WorkerGroup, reason: str) -> None:

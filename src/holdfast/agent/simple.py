@@ -115,6 +115,12 @@ class SimpleElasticAgent(ElasticAgent):
     def _look_before_stop(self, reason: str) -> None:
         """The workers are to be stopped before their work is done: see where they are, if that takes no time."""
 
+    def _before_exit_barrier(self) -> None:
+        """The workers have succeeded, and this node is about to wait for the others."""
+
+    def _take_no_requests(self) -> None:
+        """From now on, this node waits in a way in which it cannot answer anybody."""
+
     def _failures_at_the_end(self, worker_group: WorkerGroup) -> dict[int, ProcessFailure]:
         """The workers, by global rank, that turned out to have failed by themselves when they were stopped."""
         del worker_group
@@ -458,6 +464,7 @@ class SimpleElasticAgent(ElasticAgent):
 
         False if the job cannot end yet, and the workers are needed again.
         """
+        self._before_exit_barrier()
         try:
             is_over = self._worker_group.spec.rdzv_handler.wait_for_end(self._exit_barrier_timeout)
         except TimeoutError as missing:
@@ -468,6 +475,7 @@ class SimpleElasticAgent(ElasticAgent):
         if is_over is None and group.store is not None and nodes > 1:
             from holdfast.agent.through_store import wait_for_all  # noqa: PLC0415 - only where nodes tell each other
 
+            self._take_no_requests()
             wait_for_all(group.store, rank, nodes, self._exit_barrier_timeout)
         return is_over
 

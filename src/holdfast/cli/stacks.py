@@ -146,7 +146,7 @@ def _await(run_dir: str, name: str, fd: int) -> None:
         if time.monotonic() > deadline:
             raise UserError(
                 f"{PROG}: the agent of {run_dir} did not answer within {ANSWER_MAX_S:.0f} s: it is stopped, "
-                "or no workers run, as nodes still meet or end"
+                "or no workers run, as nodes still meet"
             )
         has_left = bool(poll.poll(STEP_S * 1000))  # the answer may have come just before
 

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from holdfast.processes.launch import LastWill
     from holdfast.rendezvous.decide import Leave, Stop
     from holdfast.rendezvous.elastic_settings import ElasticSettings
+    from holdfast.rendezvous.handler import Meanwhile
     from holdfast.rendezvous.handover import Event
     from holdfast.rendezvous.records import Generation
 
@@ -105,6 +106,7 @@ class ElasticRendezvous(RendezvousHandler):
         self._saying: asyncio.TimerHandle | None = None
         self._status = ""
         self._handover: Handover | None = None
+        self._meanwhile: Meanwhile | None = None
         self._fence_lock = threading.Lock()
         self._warned_of = ""
         is_first = next(_handlers_made) == 0
@@ -246,7 +248,9 @@ class ElasticRendezvous(RendezvousHandler):
         while (over := self._news().tell_end()) is None:
             if time.monotonic() >= deadline:
                 raise TimeoutError(f"not done after {timeout_s:g} s: {', '.join(self._missing()) or 'other nodes'}")
-            self._wait_for_news(deadline)
+            self._wait_for_news(deadline, self._meanwhile)
+            if self._meanwhile is not None:
+                self._meanwhile.look()
         if isinstance(over, Left) and over.end is not None:
             return over.end.kind is EndKind.SUCCEEDED
         if isinstance(over, Stopped) or not over.is_recorded:
@@ -259,6 +263,9 @@ class ElasticRendezvous(RendezvousHandler):
             "the workers of this node are done, and that is recorded; the end of the job could not be read: %s", why
         )
         return True
+
+    def do_meanwhile(self, meanwhile: Meanwhile) -> None:
+        self._meanwhile = meanwhile
 
     def is_closed(self) -> bool:
         member = self._member
@@ -316,15 +323,20 @@ class ElasticRendezvous(RendezvousHandler):
         started = None if self._handover is None else self._handover.started
         return None if started is None else started.generation
 
-    def _wait_for_news(self, deadline: float | None) -> None:
-        """Until the member has something to say, or the deadline; a signal raises."""
+    def _wait_for_news(self, deadline: float | None, meanwhile: Meanwhile | None = None) -> None:
+        """Until the member has something to say, or there is something to do, or the deadline; a signal raises."""
         poll = select.poll()
         poll.register(self._news(), select.POLLIN)
+        waits_s = [] if deadline is None else [deadline - time.monotonic()]
+        if meanwhile is not None:
+            meanwhile.register(poll)
+            look_in_s = meanwhile.wait_s()
+            waits_s += [] if look_in_s is None else [look_in_s]
         with Uninterrupted(), SignalWakeUp() as signals:
             if signals.fd is not None:
                 poll.register(signals.fd, select.POLLIN)
             handlers.raise_pending(sections=1)
-            poll.poll(None if deadline is None else poll_ms(deadline - time.monotonic()))
+            poll.poll(poll_ms(min(waits_s)) if waits_s else None)
 
     def _tell(self, method: Callable[..., None], *args: Any) -> None:
         """Have the member do something. One that is no more has said so: `Broke` is in the queue, or will be."""

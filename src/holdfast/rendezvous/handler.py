@@ -7,12 +7,25 @@ from abc import ABC, abstractmethod
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any
+    from select import poll
+    from typing import Any, Protocol
 
     from holdfast.errors import ProcessFailure
     from holdfast.processes.launch import LastWill
     from holdfast.rendezvous.hosting import Hosting
     from holdfast.rendezvous.records import StacksRequest, Verdict
+
+    class Meanwhile(Protocol):
+        """What an agent does while it waits for other nodes."""
+
+        def register(self, poll: poll) -> None:
+            """Add the descriptors that it waits for."""
+
+        def wait_s(self) -> float | None:
+            """How long it is until there is something to do by itself."""
+
+        def look(self) -> object:
+            """Do what there is to do."""
 
 
 class RendezvousStoreInfo:
@@ -233,6 +246,9 @@ class RendezvousHandler(ABC):
         """
         del timeout_s
         return None
+
+    def do_meanwhile(self, meanwhile: Meanwhile) -> None:  # noqa: B027 - by default nothing
+        """What to do while `wait_for_end` waits: this node still answers requests."""
 
     def explain(self, reason: str) -> None:  # noqa: B027 - by default nothing
         """Why this node is about to close the rendezvous with `shutdown`, for the others to read."""

@@ -47,6 +47,7 @@ class Dump(Struct, frozen=True):
         ranks: all that is known of each.
         missing: ranks, or nodes, of which nothing came, and why.
         verdict: who stands out, and why, in one sentence.
+        ended: the ranks that have no stacks because their process has ended.
     """
 
     run_id: str
@@ -57,6 +58,7 @@ class Dump(Struct, frozen=True):
     ranks: dict[int, RankStacks]
     missing: dict[str, str]
     verdict: str = ""
+    ended: tuple[int, ...] = ()
 
 
 def gather(
@@ -77,6 +79,7 @@ def gather(
     return Dump(
         *(run_id, reason, timestamp, few, tuple(groups), _bounded(ranks, few), dict(missing or {})),
         verdict=found.sentence,
+        ended=tuple(sorted(ended)),
     )
 
 

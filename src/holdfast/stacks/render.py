@@ -42,6 +42,8 @@ def _head(dump: Dump) -> list[str]:
     moment = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(dump.timestamp))
     lines = [f"run     {visible_line(dump.run_id)}", f"time    {moment}", f"reason  {visible_line(dump.reason)}"]
     lines += [f"ranks   {len(dump.ranks)}"]
+    if dump.ended:
+        lines += [f"ended   {named(dump.ended)}"]
     lines += [f"missing {visible_line(name)}: {visible_line(why)}" for name, why in dump.missing.items()]
     return lines if not dump.ranks else [*lines, f"result  {visible_line(dump.verdict)}"]
 
