@@ -80,8 +80,8 @@ class Scripted(ElasticRendezvous):
                 raise StuckError
             self.say(next(self._said_at_once, 1))
 
-    def _wait_for_news(self, deadline):
-        del deadline
+    def _wait_for_news(self, deadline, meanwhile=None):
+        del deadline, meanwhile
         self.sleep()
 
     def _info(self):
@@ -238,6 +238,32 @@ def test_a_done_node_hears_how_it_goes_on(scripted, portions, is_needed_again):
     assert agent.wait_for_end(PATIENCE_S) is not is_needed_again
     if is_needed_again:
         assert agent.round_over().reason == "generation 1 is broken"
+
+
+class Answering:
+    """An agent that answers requests meanwhile, and finds out at once if the round is over while it does."""
+
+    def __init__(self, agent):
+        self.wishes = 0
+        self._agent = agent
+
+    def look(self):
+        self.wishes += self._agent.stacks_wanted() is not None
+        self._agent.round_over()
+
+
+@pytest.mark.parametrize("portions", list(compositions(3)), ids=str)
+@pytest.mark.parametrize("is_needed_again", [False, True])
+def test_a_done_node_answers_meanwhile_and_still_hears_how_it_goes_on(scripted, portions, is_needed_again):
+    agent = scripted(1, *portions)
+    answering = Answering(agent)
+    agent.do_meanwhile(answering)
+    agent.script = [agent.started(1)]
+    assert agent.next_rendezvous() == 1
+    last = agent.stopped(1) if is_needed_again else agent.left(EndKind.SUCCEEDED)
+    agent.script = [agent.asked(1), agent.asked(1), last]
+    assert agent.wait_for_end(PATIENCE_S) is not is_needed_again
+    assert answering.wishes >= 1
 
 
 def test_a_request_for_stacks_is_there_once_and_only_in_its_round(scripted):
