@@ -121,3 +121,28 @@ def test_a_disk_with_room_for_a_few_files_only_ends_nothing(disk, tmp_path, room
         ]
         said = [path.read_text().strip() for path in logs if path.name == "stdout.log"]
     assert sorted(said) == ["second attempt of 0", "second attempt of 1"]
+
+
+def test_a_full_disk_does_not_take_the_watchdogs_pipe(disk, tmp_path):
+    """The stacks of the workers that were stopped would take the room of a pipe that is made anew."""
+    script = tmp_path / "script.py"
+    script.write_text(f"""{RUN_SHORT_OF_FILES}
+from holdfast.watchdog import FileTimerClient, configure, expires
+configure(FileTimerClient(os.environ["TORCHELASTIC_TIMER_FILE"]))
+with expires(after=600):
+    pass
+""")
+    both_run = tmp_path / "both-run"
+    os.mkfifo(both_run)
+    command = [*("--nproc-per-node", "2"), *("--max-restarts", "1"), *("--log-dir", disk / "logs")]
+    ended = subprocess.run(
+        [sys.executable, "-m", "holdfast", "run", *command, script, disk, "0", both_run],
+        env={**os.environ, "TMPDIR": str(disk), "TORCHELASTIC_ENABLE_FILE_TIMER": "1"},
+        capture_output=True,
+        text=True,
+        timeout=ENDED_MAX_S,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert sorted(ended.stdout.splitlines()) == ["second attempt of 0", "second attempt of 1"]
+    assert list(disk.glob("watchdog_timer_*")) == []

@@ -96,6 +96,21 @@ def test_a_release_in_the_pipe_counts_before_anybody_is_ended(make_server, sleep
     assert process.poll() is None
 
 
+def test_what_was_set_before_is_forgotten_read_or_not(make_server, sleeper, path):
+    server = make_server()
+    process = sleeper()
+    send(path, FileTimerRequest(process.pid, "read", time.time() - 60, signal.SIGKILL))
+    server.read()
+    send(path, FileTimerRequest(process.pid, "unread", time.time() - 60, signal.SIGKILL))
+    server.forget()
+    server.read()
+    assert (server.next_deadline(), server.expire()) == (None, [])
+    assert process.poll() is None
+    send(path, FileTimerRequest(process.pid, "new", time.time() - 60, signal.SIGTERM))
+    server.run_once()
+    assert process.wait(DEADLINE_S) == -signal.SIGTERM
+
+
 def test_set_again_it_has_the_new_time(make_server, sleeper, path):
     server = make_server()
     process = sleeper()

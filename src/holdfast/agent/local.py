@@ -89,6 +89,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._health_check_server = health_check_server
         self._pcontext: PContext | None = None
         self._watchdog: FileTimerServer | None = None
+        self._timer_file = ""
         self._expired_timers: dict[int, str] = {}
         self._is_failure_told = False
         self._seen: RunProcsResult | None = None
@@ -435,6 +436,9 @@ class LocalElasticAgent(SimpleElasticAgent):
         try:
             self._end_attempt(death_sig, timeout)
         finally:
+            if self._watchdog is not None:
+                self._watchdog.stop()
+                self._watchdog = None
             # A node that is asked to leave gives back its lease, and the others go on.
             if self._is_interrupted and self._worker_group.spec.rdzv_handler.counts_restarts:
                 self._raise_if_stuck()
@@ -456,10 +460,10 @@ class LocalElasticAgent(SimpleElasticAgent):
             if self._pcontext is not None:
                 self._close(self._pcontext, death_sig, timeout)
         finally:
-            # Not before the workers: one that leaves a timed section on its way out would look for the pipe.
+            # Not before the workers: one that leaves a timed section on its way out would look for the pipe. It stays
+            # for the next attempt, as a disk that is full by then has no room for another one.
             if self._watchdog is not None:
-                self._watchdog.stop()
-                self._watchdog = None
+                self._watchdog.forget()
 
     def _close(self, context: PContext, death_sig: signal.Signals, timeout: float) -> None:
         try:
@@ -477,17 +481,18 @@ class LocalElasticAgent(SimpleElasticAgent):
     def _setup_local_watchdog(self, envs: dict[int, dict[str, str]]) -> None:
         if os.environ.get(ENABLE_FILE_TIMER) != "1":
             return
-        from holdfast.watchdog import FileTimerServer  # noqa: PLC0415 - only where it is asked for
+        if self._watchdog is None:
+            from holdfast.watchdog import FileTimerServer  # noqa: PLC0415 - only where it is asked for
 
-        path = os.environ.get(TIMER_FILE) or os.path.join(
-            os.environ.get("TMPDIR", "/tmp"),  # noqa: S108 - the name is random, and the pipe is private
-            f"watchdog_timer_{os.urandom(16).hex()}",
-        )
-        run_id = self._worker_group.spec.rdzv_handler.get_run_id()
-        self._watchdog = FileTimerServer(path, run_id, log_event=self._log_watchdog_event)
-        self._watchdog.start(in_thread=False)
+            self._timer_file = os.environ.get(TIMER_FILE) or os.path.join(
+                os.environ.get("TMPDIR", "/tmp"),  # noqa: S108 - the name is random, and the pipe is private
+                f"watchdog_timer_{os.urandom(16).hex()}",
+            )
+            run_id = self._worker_group.spec.rdzv_handler.get_run_id()
+            self._watchdog = FileTimerServer(self._timer_file, run_id, log_event=self._log_watchdog_event)
+            self._watchdog.start(in_thread=False)
         for env in envs.values():
-            env[TIMER_FILE] = path
+            env[TIMER_FILE] = self._timer_file
 
     def _log_watchdog_event(self, name: str, request: FileTimerRequest | None) -> None:
         scope = "" if request is None else request.scope_id

@@ -155,6 +155,13 @@ class FileTimerServer:
         with self._lock:
             self._deadlines.clear(worker_pids)
 
+    def forget(self) -> None:
+        """Release all timers, those included that are in the pipe and unread: whoever wrote them has ended."""
+        with self._lock:
+            if self._pipe is not None:
+                self._pipe.read()
+                self._deadlines.close()
+
     def get_expired_timers(self, deadline: float) -> dict[int, list[FileTimerRequest]]:
         """The timers that are set and will have expired at the Unix time `deadline`, the earliest first."""
         with self._lock:
