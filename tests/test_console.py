@@ -56,7 +56,7 @@ def command(*words, **environment):
 
 def writes_to_a_stream(node):
     match node:
-        case ast.Call(func=ast.Name(id="print")):
+        case ast.Call(func=ast.Name(id="print" | "written")):
             return True
         case ast.Call(func=ast.Attribute(value=ast.Attribute(value=ast.Name(id="sys"), attr=stream), attr="write")):
             return stream in ("stdout", "stderr", "__stdout__", "__stderr__")

@@ -10,13 +10,12 @@ import os
 import sys
 from functools import cache
 
-from holdfast.errors.notice import notice
+from holdfast.errors.notice import notice, written
 from holdfast.errors.text import visible, visible_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import logging
-    from typing import Any
 
 LEVEL_VARIABLE = "LOGLEVEL"
 """The environment variable that sets the level: a name, in any case, or a number."""
@@ -41,9 +40,6 @@ LEVEL_MAX_DIGITS = 9
 """A longer number is no level."""
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-
-CONSOLE_PATIENCE_S = 1.0
-"""How long a message waits for a console that takes nothing. Then it is counted, and left out."""
 
 # From the user's call to the one of logging: debug() and its like, then `_log`.
 _CALLER_LEVELS_UP = 3
@@ -152,15 +148,13 @@ def _set_up() -> None:
             if logging.getLogger().handlers:
                 return  # the program has set up logging, and the message goes there
             try:
-                if not _takes_more(sys.stderr):
-                    self.unsaid += 1
-                    return
                 line = visible(self.format(record))  # the traceback is not among the arguments
                 if self.unsaid:
                     line = f"({self.unsaid} messages are missing here: the console took nothing)\n{line}"
+                if written(sys.stderr, f"{line}\n"):
                     self.unsaid = 0
-                sys.stderr.write(f"{line}\n")
-                sys.stderr.flush()
+                else:
+                    self.unsaid += 1
             except Exception as problem:
                 if hasattr(problem, "sigval"):
                     raise  # a SignalException, which is not about this message
@@ -175,18 +169,3 @@ def _set_up() -> None:
         handler = ToStderr()
         handler.setFormatter(formatter)
         root.addHandler(handler)
-
-
-def _takes_more(stream: Any) -> bool:
-    """Whether a line can be written without a long wait: an agent has more to do than to wait for a console that was
-    stopped, to end its workers above all.
-    """
-    import select  # noqa: PLC0415 - for the first message
-
-    try:
-        fd = stream.fileno()
-    except (AttributeError, OSError, ValueError):
-        return True  # not a file of the system's
-    poll = select.poll()
-    poll.register(fd, select.POLLOUT)
-    return bool(poll.poll(CONSOLE_PATIENCE_S * 1000))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -46,6 +48,63 @@ for suffix in (".stacks", ".ended"):
 os.abort()
 """
 
+PRINTED_LINES = 5000
+
+PRINT = """
+import os, signal, sys
+attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+for number in range(5000):
+    sys.stdout.write(f"attempt {attempt} line {number} {'x' * 60}\\n")
+sys.stdout.flush()
+if "CODE" in os.environ:
+    sys.exit(int(os.environ["CODE"]))
+with open(os.environ["POST"], "w") as post:
+    post.write(f"{attempt} {os.getpid()}\\n")
+while True:
+    signal.pause()
+"""
+
+
+def printed(attempt):
+    return [f"[default0]:attempt {attempt} line {number} {'x' * 60}" for number in range(PRINTED_LINES)]
+
+
+class StuckConsole:
+    """A pipe that takes nothing until `lines` reads it."""
+
+    def __init__(self):
+        self.unread, self.end = os.pipe()
+        os.set_blocking(self.end, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(self.end, b"." * select.PIPE_BUF)
+        os.set_blocking(self.end, True)
+
+    def close_end(self):
+        os.close(self.end)
+        self.end = -1
+
+    def lines(self):
+        """What was written to it since it was full, as it comes, to its end."""
+        self.close_end()
+        with open(self.unread, encoding="utf-8") as reader:
+            for line in reader:
+                yield line.removesuffix("\n").lstrip(".")
+        self.unread = -1
+
+    def close(self):
+        for fd in (self.unread, self.end):
+            if fd >= 0:
+                os.close(fd)
+
+
+@pytest.fixture
+def stuck():
+    console = StuckConsole()
+    yield console
+    console.close()
+
+
 HANDLED = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
 
 
@@ -67,12 +126,12 @@ def background(tmp_path):
     """Starts ``python -m holdfast run``; what still runs is killed when the test ends."""
     started = []
 
-    def start(*words, through=(), **environment):
+    def start(*words, through=(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, **environment):
         process = subprocess.Popen(
             [*through, sys.executable, "-m", "holdfast", "run", *map(str, words)],
             env={**os.environ, "TMPDIR": str(tmp_path), **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=stdout,
+            stderr=stderr,
             text=True,
         )
         started.append(process)
@@ -326,3 +385,58 @@ def test_a_worker_that_puts_pipes_where_its_files_are_holds_nobody_up(tmp_path):
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert ended.returncode == 1
     assert "SIGABRT" in ended.stderr
+
+
+@pytest.mark.parametrize("streams", ["stdout", "both"])
+class TestAConsoleThatNobodyReads:
+    """Lines of workers wait for it. Nothing that the agent decides does."""
+
+    @pytest.fixture
+    def job(self, background, script, stuck, post, tmp_path, streams):
+        def start(*words, **environment):
+            stderr = stuck.end if streams == "both" else subprocess.PIPE
+            words = ("--tee", 3, "--log-dir", tmp_path / "logs", *words, script(PRINT))
+            return background(*words, stdout=stuck.end, stderr=stderr, POST=post.path, **environment)
+
+        return start
+
+    def test_workers_are_restarted_and_all_lines_are_shown_when_somebody_reads_again(self, job, stuck, post):
+        agent = job("--max-restarts", 3)
+        for attempt in range(3):
+            number, pid = post.line().split()
+            assert number == str(attempt)
+            if attempt < 2:
+                os.kill(int(pid), signal.SIGKILL)
+        missing = {line for attempt in range(3) for line in printed(attempt)}
+        extra = []
+        for line in stuck.lines():
+            if line not in missing:
+                extra.append(line)
+                continue
+            missing.remove(line)
+            if not missing:
+                agent.terminate()
+        assert missing == set()
+        assert not any("xxx" in line for line in extra)  # none is torn or comes twice
+        assert agent.wait(DEADLINE_S) == 128 + signal.SIGTERM
+
+    def test_one_signal_ends_the_agent(self, job, stuck, post):
+        agent = job()
+        post.line()
+        agent.terminate()
+        assert agent.wait(DEADLINE_S) == 128 + signal.SIGTERM
+        assert set(printed(0)) - set(stuck.lines()) != set()
+
+    @pytest.mark.parametrize(("code", "expected"), [(0, 0), (7, 1)])
+    def test_a_job_that_ends_by_itself_shows_all_to_a_person_who_reads_on_later(
+        self, job, stuck, streams, code, expected
+    ):
+        agent = job(CODE=str(code))
+        if streams == "stdout":
+            assert "does not keep up" in agent.stderr.readline()
+        shown = list(stuck.lines())
+        assert [line for line in shown if "xxx" in line] == printed(0)
+        assert agent.wait(DEADLINE_S) == expected
+        if code:
+            last_words = shown if streams == "both" else agent.stderr.read().splitlines()
+            assert any(line.split()[:3] == ["exitcode", ":", "7"] for line in last_words)

@@ -23,6 +23,11 @@ FAILURE = 1
 BAD_INPUT = 2
 SIGNAL_BASE = 128
 
+PAGER_PATIENCE_S = 60.0
+"""How long a command that ends by itself waits for a console that takes nothing of what is still to be shown: a person
+may be at a pager. One that a signal ends does not.
+"""
+
 
 def exit_code(command: Callable[[], object], prog: str) -> int:
     """Do `command`, and return the exit code of the process.
@@ -32,6 +37,7 @@ def exit_code(command: Callable[[], object], prog: str) -> int:
     """
     try:
         command()
+        _await_tails()
     except KeyboardInterrupt:
         import signal  # noqa: PLC0415 - 5 ms that most commands do not need
 
@@ -66,8 +72,19 @@ def _verdict(error: Exception, prog: str) -> tuple[int, str] | None:
 def _leave(code: int, last_words: str) -> int:
     from holdfast.errors.notice import say  # noqa: PLC0415 - only of a failure
 
-    say(last_words)  # whatever has become of stderr, the exit code is to be told
+    if code > SIGNAL_BASE:
+        say(last_words)  # whatever has become of stderr, the exit code is to be told
+    else:
+        _await_tails()
+        say(last_words, PAGER_PATIENCE_S)
     return code
+
+
+def _await_tails() -> None:
+    """Let a slow console have the lines of workers that it has not taken yet."""
+    tail = sys.modules.get("holdfast.processes.tail")
+    if tail is not None:
+        tail.await_laggards(PAGER_PATIENCE_S)
 
 
 def show(text: str, *, colours: bool = False) -> None:

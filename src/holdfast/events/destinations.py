@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from holdfast.errors.description import type_and_text
-from holdfast.errors.notice import notice
+from holdfast.errors.notice import notice, written
 from holdfast.errors.text import headline
 from holdfast.errors.tree import InputError
 from holdfast.logger import INFO, log_level
@@ -57,9 +57,13 @@ def discard(event: AnyEvent) -> None:
 
 
 def _print(event: AnyEvent) -> None:
-    """One JSON object in one line on stderr, in one piece."""
-    sys.stderr.write(f"{event.serialize()}\n")
-    sys.stderr.flush()
+    """One JSON object in one line on stderr.
+
+    Raises:
+        TimeoutError: nobody reads it.
+    """
+    if not written(sys.stderr, f"{event.serialize()}\n"):
+        raise TimeoutError("the console takes nothing")
 
 
 _handlers: dict[str, EventHandler] = {"null": discard, "dynamic_rendezvous": discard}

@@ -6,6 +6,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections import namedtuple
 
+from holdfast.errors.notice import written
 from holdfast.errors.text import visible_line
 
 TYPE_CHECKING = False
@@ -35,8 +36,8 @@ class ConsoleMetricHandler(MetricHandler):
 
     def emit(self, metric_data: MetricData) -> None:
         timestamp, group, name, value = metric_data
-        sys.stdout.write(visible_line(f"[{timestamp}][{group}]: {name}={value}") + "\n")
-        sys.stdout.flush()
+        if not written(sys.stdout, visible_line(f"[{timestamp}][{group}]: {name}={value}") + "\n"):
+            raise TimeoutError("the console takes nothing")
 
 
 class NullMetricHandler(MetricHandler):

@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 FILTERED_LOG_MODE = 0o666
 """Before the umask, as that of the other logs."""
 
+CATCH_UP_MAX_S = 10.0
+"""How long a set that failed or was stopped waits for a slow console to show its last lines. One that ended well waits
+as long as the console takes any.
+"""
+
 SHUTDOWN_TIMEOUT_S = 30
 """How long processes have between the stop signal and SIGKILL, where nobody says otherwise."""
 
@@ -105,7 +110,7 @@ class PContext:
         self._filters = (duplicate_stdout_filters, duplicate_stderr_filters)
         self._tails: list[TailLog] = []
         self._filtered_logs: list[TextIO] = []
-        self._console_patience_s: float | None = None
+        self._is_in_a_hurry = False
         self._kept: KeptProcesses | None = None
         self.template: KeeperSource | None = None
         """What the processes are forked from, if that is set before the start and can be used then."""
@@ -370,7 +375,7 @@ class PContext:
                 self._stop(death_sig or signal.SIGTERM, grace_s)
                 self._finish_when_gone(None)
             except SignalException:
-                self._console_patience_s = 0.0
+                self._is_in_a_hurry = True
                 raise
 
     def _is_stopping(self) -> bool:
@@ -392,9 +397,9 @@ class PContext:
                 self._finish()
 
     def _finish(self) -> None:
-        # A console that nobody reads holds these up, until a signal interrupts a close.
+        deadline = time.monotonic() + self._console_patience_s()
         for tail in self._tails:
-            tail.stop(self._console_patience_s)
+            tail.stop(max(0.0, deadline - time.monotonic()))
         with Uninterrupted():
             try:
                 for log in self._filtered_logs:
@@ -412,6 +417,14 @@ class PContext:
         if self._kept is not None and self._kept.stuck is not None:
             pids = ", ".join(map(str, self._kept.stuck)) or "some processes"
             notice(f"{self.name}: SIGKILL has not ended {pids}: stuck in the kernel, or of another user")
+
+    def _console_patience_s(self) -> float:
+        if self._is_in_a_hurry:
+            return 0.0
+        exits = {} if self._kept is None else self._kept.exits
+        if len(exits) == self.nprocs and all(self._has_succeeded(rank, exit_) for rank, exit_ in exits.items()):
+            return float("inf")
+        return CATCH_UP_MAX_S
 
     def _collect(self) -> RunProcsResult:
         result = RunProcsResult(stdouts=self.logs.stdouts, stderrs=self.logs.stderrs)

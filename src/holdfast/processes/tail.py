@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import io
 import os
-import select
 import signal
 import stat
 import threading
+import time
 
 from holdfast.errors.notice import notice
+from holdfast.processes.display import Display, GivenUpError
 from holdfast.processes.file_changes import FileChanges
 from holdfast.processes.lines import Lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-    from typing import BinaryIO, TextIO
+    from typing import TextIO
 
 CHUNK_BYTES = 64 * 1024
 """How much is read of one file before the next has its turn.
@@ -30,6 +30,14 @@ LINGER_S = 0.02
 """How long lines that follow upon others may wait, to be shown together; the first after a pause never waits.
 
 Four writers that never pause cost 8 % of a processor to show with it, and 40 % without.
+"""
+
+STALLS_S = 2.0
+"""A console that takes nothing for this long is not waited for any longer by someone who is in a hurry."""
+
+LAGGARDS_MAX = 8
+"""How many tails that were left to themselves may still have lines to show. Earlier ones give up: each has a thread and
+a descriptor for every file.
 """
 
 _CRASHES = {signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGTRAP}
@@ -74,6 +82,8 @@ class TailLog:
         self._stopping = False
         self._changes: FileChanges | None = None
         self._thread: threading.Thread | None = None
+        self._display: Display | None = None
+        self._is_given_up = False
 
     def start(self) -> TailLog:
         """Begin to show what is in the files and what comes."""
@@ -90,16 +100,56 @@ class TailLog:
     def stop(self, patience_s: float | None = None) -> None:
         """Show all that has been written by now, the last line too if it has no end, and be done.
 
-        Returns when nothing is left of the thread and of what it had open. A stream that takes nothing holds it up, for
-        `patience_s` at most where that is given; then the thread is left to itself.
+        Returns when nothing is left of the thread and of what it had open. A stream that takes nothing holds it up,
+        unless `patience_s` is given: then for STALLS_S at most, and a slow one for `patience_s` at most. After that the
+        thread is left to itself, and shows the rest if the stream takes it while this process lives.
         """
         self._stopping = True
-        if self._changes is not None and self._thread is not None:
-            self._changes.interrupt()
-            self._thread.join(patience_s)
-            if not self._thread.is_alive():
-                changes, self._changes = self._changes, None
-                changes.close()
+        if self._changes is None or self._thread is None:
+            return
+        self._changes.interrupt()
+        if patience_s is None:
+            self._thread.join()
+        elif not self.await_end(patience_s, STALLS_S):
+            _leave_behind(self)
+            _say_once(
+                "the console does not keep up, so the job goes on without it: some lines come late there, "
+                "or not at all; the log files have them all"
+            )
+        self.has_ended()
+
+    def await_end(self, patience_s: float, stalls_s: float) -> bool:
+        """Wait for the thread to end: for `patience_s`, or less if the stream takes nothing for `stalls_s`."""
+        assert self._thread is not None
+        deadline = time.monotonic() + patience_s
+        while self._thread.is_alive():
+            taken = self._taken_bytes()
+            self._thread.join(max(0.0, min(stalls_s, deadline - time.monotonic())))
+            if time.monotonic() >= deadline or (self._taken_bytes() == taken and self._is_held_up()):
+                break
+        return not self._thread.is_alive()
+
+    def has_ended(self) -> bool:
+        """Whether nothing is left of the thread, nor of what it had open."""
+        if self._thread is not None and self._thread.is_alive():
+            return False
+        changes, self._changes = self._changes, None
+        if changes is not None:
+            changes.close()
+        return True
+
+    def give_up(self) -> None:
+        """Show nothing more."""
+        self._is_given_up = True
+        if self._display is not None:
+            self._display.give_up()
+
+    def _taken_bytes(self) -> int:
+        return 0 if self._display is None else self._display.turns.taken_bytes
+
+    def _is_held_up(self) -> bool:
+        """Whether it is the stream that is waited for, and not a processor."""
+        return self._display is not None and self._display.turns.is_taken
 
     def stopped(self) -> bool:
         """Whether `stop` was called."""
@@ -109,14 +159,19 @@ class TailLog:
         # Signals are for the main thread, also while it holds them back.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _CRASHES)
         try:
-            self._follow(changes, _Display(self._dst))
+            self._display = Display(self._dst)
+            if self._is_given_up:
+                return
+            self._follow(changes, self._display)
+        except GivenUpError:
+            pass
         except Exception as error:  # noqa: BLE001 - the stream and the filter are the user's, and may do anything
-            _say(f"{self._name}: cannot show any more lines: {error!r}; the log files have them all")
+            notice(f"{self._name}: cannot show any more lines: {error!r}; the log files have them all")
         finally:
             for file in self._files.values():
                 file.close()
 
-    def _follow(self, changes: FileChanges, display: _Display) -> None:
+    def _follow(self, changes: FileChanges, display: Display) -> None:
         changed: Iterable[int] = set(self._files)
         while True:
             stopping = self._stopping  # asked before the look, so that the last look comes after `stop`
@@ -129,7 +184,7 @@ class TailLog:
         for file in self._files.values():
             display.show(file.last_line())
 
-    def _catch_up(self, ranks: Iterable[int], changes: FileChanges, display: _Display) -> bool:
+    def _catch_up(self, ranks: Iterable[int], changes: FileChanges, display: Display) -> bool:
         """Show what these files have by now, in turns. Whether it was anything."""
         shown = False
         turns = {rank: self._files[rank].new_lines(changes) for rank in ranks if rank in self._files}
@@ -138,7 +193,7 @@ class TailLog:
                 try:
                     block = next(blocks, None)
                 except OSError as error:
-                    _say(f"{self._name}: cannot show the lines of rank {rank}: {error}")
+                    notice(f"{self._name}: cannot show the lines of rank {rank}: {error}")
                     file = self._files.pop(rank)
                     file.close()
                     display.show(file.last_line())
@@ -226,80 +281,38 @@ def _status(path: str) -> os.stat_result | None:
         return None
 
 
-class _Display:
-    """A stream that takes blocks of whole lines, one at a time from all threads that show something."""
-
-    lock = threading.Lock()  # one for all streams, since several may lead to one terminal
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._binary = stream.buffer if _is_plain(stream) else None
-        self._flush_stream = getattr(stream, "flush", lambda: None)
-
-    def show(self, block: bytes) -> None:
-        if not block:
-            return
-        with self.lock:
-            if self._binary is None:
-                self._stream.write(block.decode("utf-8", "replace"))
-            else:
-                self._flush()  # what others wrote as text before
-                self._write(self._binary, block)
-            self._flush()
-
-    def _write(self, binary: BinaryIO, block: bytes) -> None:
-        rest = memoryview(block)
-        while rest:
-            try:
-                written = binary.write(rest)
-            except BlockingIOError as full:
-                written = full.characters_written
-            rest = rest[written or 0 :]  # None: an unbuffered stream that took nothing
-            if rest:
-                self._await_room()
-
-    def _flush(self) -> None:
-        while True:
-            try:
-                self._flush_stream()
-            except BlockingIOError:
-                self._await_room()
-            else:
-                return
-
-    def _await_room(self) -> None:
-        """Whoever shares the terminal may have made it non-blocking."""
-        room = select.poll()  # not select(), which knows no descriptor above 1023
-        room.register(self._stream, select.POLLOUT)
-        room.poll()
+def await_laggards(stalls_s: float) -> None:
+    """Wait for the tails that were left to themselves, unless the console takes nothing for `stalls_s`."""
+    for tail in _laggards:
+        if not tail.await_end(float("inf"), stalls_s):
+            break
+    _forget_ended_laggards()
 
 
-def _is_plain(stream: TextIO) -> bool:
-    """Whether writing to the stream's binary layer is what its own `write` would do.
-
-    It is not for one that delegates to another stream and does something of its own on the way, as people
-    put into `sys.stdout`.
-    """
-    return isinstance(stream, io.TextIOWrapper) and stream.write == io.TextIOWrapper.write.__get__(stream)
+_laggards: list[TailLog] = []
+"""The tails that were left to themselves, oldest first."""
 
 
-def _renew_lock() -> None:
-    _Display.lock = threading.Lock()
+def _leave_behind(tail: TailLog) -> None:
+    _forget_ended_laggards()
+    _laggards.append(tail)
+    for early in _laggards[:-LAGGARDS_MAX]:
+        early.give_up()
 
 
-os.register_at_fork(after_in_child=_renew_lock)  # the thread that may hold it is not in the child
+def _forget_ended_laggards() -> None:
+    for tail in list(_laggards):
+        if tail.has_ended():
+            _laggards.remove(tail)
 
 
-def _say(text: str) -> None:
-    with _Display.lock:
-        notice(text)
-
-
+_saying = threading.Lock()
 _said: set[str] = set()
 
 
 def _say_once(text: str) -> None:
-    with _Display.lock:
-        if text not in _said:
-            _said.add(text)
-            notice(text)
+    with _saying:
+        is_new = text not in _said
+        _said.add(text)
+    if is_new:
+        notice(text)
