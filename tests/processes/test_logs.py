@@ -175,7 +175,8 @@ def test_no_attempt_touches_the_logs_of_another(tmp_path):
     kept = []
     for restart_count in (0, 0, 1, 0, 1):
         path = specs.reify(envs(1, restart_count=restart_count)).stdouts[0]
-        with open(path, "x", encoding="utf-8") as file:
+        with open(path, "a", encoding="utf-8") as file:
+            assert file.tell() == 0, "it is another's"
             file.write(path)
         kept.append(path)
     assert [path.split(os.sep)[-3] for path in kept] == [
