@@ -259,6 +259,22 @@ def test_a_machine_that_stayed_begins_with_one_loss():
     assert dict(made.arrivals.losses) == {"c": 1}
 
 
+def test_the_time_of_its_lease_after_it_was_killed_does_not_count_as_time_in_the_job():
+    last = replace(generation(), lease_s=8.0, arrivals=Arrivals(losses=(("c", 1),)))
+    broken = Broken(1, BreakKind.LOST, "lost c", lost=("c.1",))
+
+    def losses(ran_s):
+        seated = {"c.1": NOW - ran_s}
+        view = view_of(leader="a.1", made=last, broken=broken, nodes={"a.1": 1, "b.1": 1}, seated_at=seated)
+        published = replace(offer("a", 29500), stopped=1, lease_s=8.0)
+        settings = replace(SETTINGS, lease_s=8.0)
+        made = made_by(lead(view, settings=settings, published=published, offer=published, stopped=1))
+        return dict(made.arrivals.losses)["c"]
+
+    assert losses(STEADY_S + 7) == 2, "it was killed before"
+    assert losses(STEADY_S + 8) == 1
+
+
 def test_time_as_a_spare_does_not_count_as_time_in_the_job():
     """Or a machine that is held back for long would have a clean slate when it is let in."""
     made = made_by(over({"a.1": 1, "b.1": 1, "c.1": 1}, BreakKind.JOINED, losses=(("c", 7),), seen_at={"c.1": 0.0}))

@@ -765,7 +765,9 @@ def _arrivals(view: View, me: Me, last: Generation | None, now: float, settings:
     if view.broken is not None:
         lost.update((node, host) for node, host in view.broken.joining if node not in view.nodes)
     ran = {node: None if at is None else now - at for node, at in view.seated.items()}
-    gone = [(host, ran.get(node, 0.0)) for node, host in lost.items()]
+    # A node that was killed is seen for the time of its lease: that is no time in which it stayed.
+    stayed = {node: None if ran_s is None else ran_s - last.lease_s for node, ran_s in ran.items()}
+    gone = [(host, stayed.get(node, 0.0)) for node, host in lost.items()]
     here = {view.nodes[node].host: ran_s for node, ran_s in ran.items() if ran_s is not None and node in view.nodes}
     number, since = me.on_since
     is_known = any(ran_s is not None for ran_s in ran.values())
