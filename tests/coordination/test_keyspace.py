@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.coordination.errors import CompactedError, LeaseLostError
 from holdfast.coordination.keyspace import EXPIRIES_SPARE, TTL_MAX_S, TTL_MIN_S, KeySpace
-from holdfast.coordination.model import STORE_ID_BYTES, Delete, Put, Transaction
+from holdfast.coordination.model import STORE_ID_BYTES, Delete, DeletePrefix, Put, Transaction
 
 
 def put(keyspace, key, value=b"", lease=0):
@@ -194,3 +194,28 @@ def test_a_key_that_is_deleted_leaves_its_lease():
     revision = keyspace.revision
     keyspace.expire(10)
     assert keyspace.revision == revision
+
+
+# How much there may be
+
+
+def test_what_would_be_too_much_is_refused_and_changes_nothing():
+    space = KeySpace(entries_max_bytes=100)
+    space.transact(Transaction((), (Put("a", bytes(49)), Put("b", bytes(49)))))
+    revision = space.revision
+    for put in (Put("c", b""), Put("a", bytes(50))):
+        with pytest.raises(ValueError, match="the store is full: it may hold 100 bytes"):
+            space.transact(Transaction((), (put,)))
+    assert (space.revision, space.get("c"), len(space.get("a").value)) == (revision, None, 49)
+    space.transact(Transaction((), (Put("a", bytes(49)), Put("b", bytes(10)))))
+    space.transact(Transaction((), (Put("c", bytes(38)),)))
+    space.transact(Transaction((), (Delete("b"), Delete("c"), DeletePrefix("a"))))
+    space.transact(Transaction((), (Put("d", bytes(99)),)))
+
+
+def test_what_goes_with_a_lease_makes_room():
+    space = KeySpace(entries_max_bytes=100)
+    lease = space.grant(10.0, 0.0)
+    space.transact(Transaction((), (Put("a", bytes(99), lease.id),)))
+    space.expire(10.0)
+    space.transact(Transaction((), (Put("a", bytes(99)),)))
