@@ -168,11 +168,10 @@ class TestSettingsOfTheBackend:
     def test_what_all_backends_have_is_no_setting(self, refused, key):
         assert refused("--rdzv-conf", f"a=1,{key}=2").startswith(f"--rdzv-conf 'a=1,{key}=2': {key} is no setting")
 
-    @pytest.mark.parametrize(("text", "item"), [("a", 0), ("a=", 0), ("=1", 0), ("a=1,", 2), (",", 1), ("a=1,b", 2)])
-    def test_no_pairs(self, refused, text, item):
+    @pytest.mark.parametrize("text", ["a", "a=", "=1", "a=1,", ",", "a=1,b"])
+    def test_no_pairs(self, refused, text):
         assert refused("--rdzv-conf", text) == (
-            f"--rdzv-conf {text!r}: write KEY=VALUE pairs with commas between, such as timeout=60"
-            + (f" (see item {item})" if item else "")
+            f"--rdzv-conf {text!r}: write KEY=VALUE pairs with commas between, such as join_timeout=60"
         )
 
 

@@ -94,6 +94,13 @@ def test_a_problem_is_exit_code_1_and_warnings_are_none(tell, monkeypatch, unuse
     assert "Address already in use" in told
 
 
+@pytest.mark.etcd
+def test_who_asks_for_etcd_means_etcd_whatever_the_port(tell, unused_port):
+    code, told, _ = tell("--only", "etcd", "--endpoint", f"127.0.0.1:{unused_port}")
+    assert code == 1
+    assert "no etcd listens at the port" in told
+
+
 def test_what_holdfast_run_finds_in_the_environment_is_found(tell, monkeypatch, unused_port):
     monkeypatch.setenv("PET_RDZV_ENDPOINT", f"127.0.0.1:{unused_port}")
     monkeypatch.setenv("PET_RDZV_CONF", "is_host=0")

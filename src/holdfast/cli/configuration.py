@@ -189,7 +189,7 @@ def rdzv_settings(text: str) -> dict[str, str]:
         if not key or not value:
             which = f" (see item {place})" if shown(text) == HIDDEN else ""
             raise InputError(
-                f"--rdzv-conf {shown(text)}: write KEY=VALUE pairs with commas between, such as timeout=60{which}"
+                f"--rdzv-conf {shown(text)}: write KEY=VALUE pairs with commas between, such as join_timeout=60{which}"
             )
         if key in NO_SETTINGS:
             raise InputError(

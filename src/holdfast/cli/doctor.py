@@ -72,7 +72,8 @@ def _context(options: Namespace) -> Context:
     environ = dict(os.environ)
     settings = rdzv_settings(options.rdzv_conf)
     endpoint = options.endpoint.strip()
-    backend = options.backend or likely_backend(endpoint)
+    asks_for_etcd = "etcd" in [topic.strip() for topic in options.only.split(",")]
+    backend = options.backend or ("etcd" if asks_for_etcd else likely_backend(endpoint))
     return Context(
         Accelerators(accelerators.cpu_count(), accelerators.gpu_count(), accelerators.xpu_count()),
         environ,
