@@ -152,12 +152,12 @@ def test_the_others_hear_of_a_failure_before_the_workers_here_have_stopped(toget
     gate = str(tmp_path / "gate")
     os.mkfifo(gate)
     script = f"""
-import os, signal
+import os, signal, time
 if os.environ["LOCAL_RANK"] == "0":
     signal.signal(signal.SIGTERM, lambda *_: open({gate!r}).read() and os._exit(0))
     fd = os.open({post.path!r}, os.O_WRONLY); os.write(fd, b"ready\\n")
     while True:
-        signal.pause()
+        time.sleep(0.1)  # not pause: it may begin just after the signal
 else:
     open({gate!r}).read()
     os._exit(3)
@@ -277,7 +277,7 @@ if worker.generation() == 1:
     signal.signal(signal.SIGUSR1, lambda *_: None)
     say("ready")
     while not done:
-        signal.pause()
+        time.sleep(0.1)  # not pause: it may begin just after the signal
 """
 
 
@@ -360,7 +360,7 @@ def test_no_page_stays_behind(together, post):
 
 
 SLOW = """
-import os, signal
+import os, signal, time
 def say(text):
     fd = os.open({path!r}, os.O_WRONLY)
     os.write(fd, f"{{text}}\\n".encode())
@@ -379,7 +379,7 @@ if os.environ["LOCAL_RANK"] == {failing!r}:
     os._exit(3)
 say("ready")
 while True:
-    signal.pause()
+    time.sleep(0.1)  # not pause: it may begin just after the signal
 """
 
 

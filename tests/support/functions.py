@@ -104,7 +104,7 @@ def report_signal(post):
     signal.signal(signal.SIGINT, handle)
     tell(post, f"ready {os.getpid()}")
     while True:
-        signal.pause()
+        time.sleep(0.1)  # a signal that comes just before signal.pause() would be slept through
 
 
 def stop_self(post):
