@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import sys
@@ -28,6 +29,9 @@ class Worker:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.connect(path)
         self._is_deaf = "deaf" in words
+        self._woken, wakes = os.pipe()  # a signal that comes just before a wait ends it
+        os.set_blocking(wakes, False)
+        signal.set_wakeup_fd(wakes)
         signal.signal(signal.SIGTERM, self._on_term)
         environment = {
             name: value for name, value in os.environ.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)
@@ -64,11 +68,20 @@ class Worker:
         self.say("done", command=command)
 
     def run(self):
-        with self._socket.makefile("r") as lines:
+        said = b""
+        while True:
+            readable, _, _ = select.select([self._socket, self._woken], [], [])
+            if self._woken in readable:
+                os.read(self._woken, 1024)
+            if self._socket not in readable:
+                continue
+            data = self._socket.recv(65536)
+            if not data:
+                sys.exit("the test that this worker belonged to is over")
+            *lines, said = (said + data).split(b"\n")
             for line in lines:
-                command, _, argument = line.rstrip("\n").partition(" ")
+                command, _, argument = line.decode().partition(" ")
                 self.obey(command, argument)
-        sys.exit("the test that this worker belonged to is over")
 
 
 def main(path, node, *words):
