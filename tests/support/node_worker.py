@@ -32,12 +32,14 @@ class Worker:
         self._woken, wakes = os.pipe()  # a signal that comes just before a wait ends it
         os.set_blocking(wakes, False)
         signal.set_wakeup_fd(wakes)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # its start is the first that a worker tells
         signal.signal(signal.SIGTERM, self._on_term)
         environment = {
             name: value for name, value in os.environ.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)
         }
         environment.pop("HOLDFAST_TOKEN", None)  # what is kept here is printed when a test fails
         self.say("start", node=node, pid=os.getpid(), words=words, host=socket.gethostname(), environment=environment)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
 
     def say(self, event, **more):
         line = json.dumps({"event": event, "at_ns": time.monotonic_ns(), **more})
