@@ -266,7 +266,7 @@ def test_a_store_that_replaced_ours_is_never_used():
                     lambda: store.revoke(lease.id),
                     lambda: anext(store.watch("", revision + 1)),
                 ):
-                    with pytest.raises(StoreReplacedError, match="another store is served at") as raised:
+                    with pytest.raises(StoreReplacedError, match="was replaced: the agent that served it") as raised:
                         await ask()
                     assert raised.value.is_gone
                 assert replacement.revision == 1

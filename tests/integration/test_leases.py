@@ -127,11 +127,13 @@ def test_a_reset_connection_that_cannot_be_made_again_ends_no_lease_before_the_f
     succeed(relayed, agents)
 
 
-def test_a_reset_connection_that_is_made_again_slowly_goes_unnoticed(relayed):
+@pytest.mark.parametrize("then", ["hold", "refuse"])
+def test_a_reset_connection_that_is_made_again_slowly_goes_unnoticed(relayed, then):
+    """Anybody on the way can reset a connection, and refuse the next ones in the name of the store's machine."""
     agents = relayed.start_all(LONG_LEASE)
     world = relayed.wait_for_world(6)
     far = relayed.nodes[2]
-    relayed.relay("hold", far)
+    relayed.relay(then, far)
     assert relayed.stays(lambda: not any(life.has_ended for life in world), AWAY_S)
     relayed.relay("release", far)
     assert relayed.stays(lambda: not any(life.has_ended for life in world), AWAY_S)

@@ -25,7 +25,7 @@ from holdfast.coordination.model import Delete
 from holdfast.errors.kind import FailureKind
 from holdfast.rendezvous.admission import BATCH_S, HOLD_BACK_S, LOSSES_MAX
 from holdfast.rendezvous.decide import NO_RECORD, Join, Leave, Settings, Start, decide, registration
-from holdfast.rendezvous.records import Arrivals, BreakKind, Broken, Fingerprint, Node, Short
+from holdfast.rendezvous.records import GENERATION_MAX, Arrivals, BreakKind, Broken, Fingerprint, Node, Short
 from holdfast.rendezvous.restarts import STEADY_S
 
 HERE = {"a.1": 0, "b.1": 0, "c.1": 0}
@@ -40,6 +40,30 @@ def test_a_node_that_starts_remembers_the_record_that_lets_it():
     decision = decide(view, member(), NOW, SETTINGS, KEYS)
     assert decision.actions == (Start(generation()),)
     assert (decision.me.last, decision.me.licence) == (generation(), (1, view.generation_revision, ""))
+
+
+def test_a_node_does_not_start_other_workers_than_it_offered():
+    """A member that writes a generation itself must not have the others start as many workers as it likes."""
+    for forged in ({"workers": 5000}, {"workers": 0}, {"role": "another"}):
+        members = tuple(replace(row, **forged) if row.node == "a.1" else row for row in generation().members)
+        made = replace(generation(), members=members)
+        (action,) = actions(view_of(leader="b.1", made=made, is_whole=False), member())
+        broken = msgspec.json.decode(written(action, KEYS.broken).value, type=Broken)
+        assert (broken.generation, broken.kind) == (1, BreakKind.LOST)
+        assert broken.reason.startswith("a does not start what generation 1 lists for it")
+
+
+def test_a_job_whose_numbers_are_spent_ends_and_says_why():
+    """Every number that is left fits into a record, and nobody waits for one that does not."""
+    for number in (GENERATION_MAX - 1, GENERATION_MAX):
+        broken = Broken(number, BreakKind.LOST, "lost")
+        view = view_of(leader="a.1", made=generation(number), broken=broken, nodes=dict.fromkeys(HERE, number))
+        published = replace(offer("a", 29500), stopped=number)
+        decision = lead(view, published=published, offer=published, stopped=number, enough_since=NOW - 9)
+        if number < GENERATION_MAX:
+            assert made_by(decision).number == GENERATION_MAX
+        else:
+            assert "give another --rdzv-id" in ended_by(decision).reason
 
 
 def test_a_number_is_never_used_again_also_when_the_store_has_lost_the_record():

@@ -265,12 +265,62 @@ def test_the_word_that_a_generation_is_done_counts_for_no_other(talk):
     assert not talk.membership.me.is_done_published
 
 
-def test_a_place_that_refuses_connections_is_no_store_any_more_unless_it_may_return():
-    for store_may_return in (True, False):
-        talk = Talk(store_may_return=store_may_return)
-        talk.run()
-        talk.membership.unavailable(KeepAlive(1), talk.now, is_gone=True)
-        assert kinds(talk.step()) == ([] if store_may_return else [Stop])
+def test_a_place_that_refuses_connections_is_no_store_any_more_when_it_did_for_too_long():
+    talk = Talk(store_may_return=False)
+    talk.run()
+    began = talk.now
+    talk.membership.unavailable(KeepAlive(1), talk.now, is_gone=True)
+    assert talk.step() == []  # anybody on the way can refuse in its name
+    talk.now = began + TTL_S * STOP_AT - 0.1
+    talk.membership.unavailable(KeepAlive(1), talk.now, is_gone=True)
+    assert Stop not in kinds(talk.step())
+    assert talk.membership.wake_at <= began + TTL_S * STOP_AT
+    talk.now = began + TTL_S * STOP_AT
+    assert [effect.reason for effect in talk.step() if isinstance(effect, Stop)] == [
+        "the store that the nodes meet in is gone"
+    ]
+
+
+def test_a_place_that_may_have_a_store_again_is_waited_for():
+    talk = Talk(store_may_return=True)
+    talk.run()
+    talk.membership.unavailable(KeepAlive(1), talk.now, is_gone=True)
+    talk.now += TTL_S * STOP_AT
+    assert [effect.reason for effect in talk.step() if isinstance(effect, Stop)] == [
+        "the store cannot be reached; the others will count this node as lost"
+    ]
+
+
+def test_a_place_that_was_taken_for_gone_and_answers_again_is_there():
+    talk = Talk(store_may_return=False)
+    talk.run()
+    talk.membership.unavailable(KeepAlive(1), talk.now, is_gone=True)
+    talk.step()
+    talk.membership.kept(TTL_S, talk.now + 1.0)
+    talk.now += TTL_S * STOP_AT
+    assert Stop not in kinds(talk.step())
+    assert not talk.membership.me.store_is_gone
+
+
+def test_a_place_that_falls_silent_after_a_refusal_is_not_gone():
+    """Somebody on the way has said a word, and then cut the line: the store may come back."""
+    talk = Talk(store_may_return=False)
+    talk.run()
+    talk.membership.unavailable(KeepAlive(1), talk.now, is_gone=True)
+    talk.membership.unavailable(KeepAlive(1), talk.now)
+    talk.now += TTL_S * STOP_AT
+    talk.step()
+    assert not talk.membership.me.store_is_gone
+
+
+def test_a_node_without_a_lease_believes_that_the_store_is_gone_as_late():
+    talk = Talk(store_may_return=False)
+    talk.seek()
+    talk.read()
+    talk.membership.unavailable(talk.take(Grant), talk.now, is_gone=True)
+    assert Leave not in kinds(talk.step())
+    talk.now += TTL_S * STOP_AT
+    assert Leave in kinds(talk.step())
 
 
 def test_a_place_where_there_was_no_store_yet_may_have_one_later():

@@ -17,6 +17,11 @@ FELT_AS = (FailureKind.COMMUNICATION, FailureKind.CRASH, FailureKind.EXIT)
 FLAPS_S = (0.5, 5.0)
 """How long the agent of a flapping host lives each time."""
 
+REFUSED_S = 3.5
+"""How long somebody on the way refuses connections at most. Three quarters of a lease are 7.5 s, and 2.5 s of them may
+have passed since it was renewed.
+"""
+
 
 class Faults:
     """The faults of a `Storm`."""
@@ -137,6 +142,15 @@ class Faults:
         if agent is not None:
             self.way(agent.host).connects_at = self.clock.now + self.random.uniform(0.5, 4.0)
             self.break_connection(agent)
+
+    def refuse(self):
+        """A connection breaks, and somebody on the way refuses the next ones for less than the lease bears."""
+        agent = self._somebody()
+        if agent is None or self.clock.now < self.way(agent.host).refuses_until + self.ttl_s:
+            return
+        self.way(agent.host).refuses_until = self.clock.now + self.random.uniform(0.0, REFUSED_S)
+        self.tell(agent.host, f"is refused by somebody on the way until {self.way(agent.host).refuses_until:.3f}")
+        self.break_connection(agent)
 
     def outage(self):
         self.tell("store", "cannot be reached by anybody")

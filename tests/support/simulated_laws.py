@@ -322,6 +322,8 @@ class Laws:
                 raise LawBrokenError(f"{agent.name} leaves with {leave.end}, but the end is {self.end}")
             return
         me = agent.membership.me
+        if me.store_is_gone and not world.has_lost_a_store:
+            raise LawBrokenError(f"{agent.name} leaves since the store is gone, and it is there")
         if me.store_is_gone or me.cut_off_since is not None:
             return
         if me.is_done_published and self.end is not None:

@@ -17,13 +17,16 @@ REFOLLOW_S = 0.2
 
 
 class Way:
-    """What a host's network does now, in both directions. No new connection is ready before `connects_at`."""
+    """What a host's network does now, in both directions. No new connection is ready before `connects_at`, and until
+    `refuses_until` somebody on the way refuses every connection in the name of the store's host.
+    """
 
     def __init__(self, latency_s):
         self.latency_s = latency_s
         self.is_up_blocked = False
         self.is_down_blocked = False
         self.connects_at = 0.0
+        self.refuses_until = float("-inf")
         self.held = []
 
     def free(self):
@@ -136,6 +139,10 @@ class Line:
             self._clock.at(at, self._agent.act, act, *arguments)
 
     def _reach(self, connection, act, arguments):
+        if self._clock.now < self._way.refuses_until:
+            if self._is_current(connection):
+                self._agent.act(self._refused, connection)
+            return
         store, start = arguments[0]
         knows_us = start == store.starts and not store.is_replaced
         if knows_us and not store.is_gone and not self._is_another(store):

@@ -145,6 +145,7 @@ MIXES = {
         settled_s=LOST_S, faults=(5, 15), late=0.3, work_s=(0.1, 12.0), delete_done=2, delete_end=2, cut_one=1
     ),
     "resets": Mix(faults=(3, 12), work_s=(20.0, 60.0), latency_s=0.2, reset=1, reset_slowly=4, crash=1, restart=1),
+    "lies": Mix(faults=(2, 10), etcd=0.0, work_s=(20.0, 60.0), refuse=6, fail=2, crash=1, restart=1),
     "deaths": Mix(faults=(2, 8), work_s=(20.0, 60.0), late=0.2, crash=3, host_dies=2, cut_one=1, restart=4),
     "late_threads": Mix(
         faults=(3, 12), work_s=(5.0, 40.0), late_threads=0.15, stall=4, fail=3, crash=1, cut_one=2, restart=2, drain=1

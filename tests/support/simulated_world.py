@@ -38,6 +38,7 @@ class World:
         self.store = SimulatedStore(self.clock, flavour)
         self.keys = Keys("job")
         self.ttl_s = ttl_s
+        self.has_lost_a_store = False
         self.keep_alive_s = keep_alive_s
         self.agents = {}
         self.messages = 0
@@ -125,14 +126,14 @@ class World:
     def lose_store(self):
         """Nobody serves there any more; the kernel of its host says so."""
         self.tell("store", "is gone for good")
-        self.store.is_gone = True
+        self.store.is_gone = self.has_lost_a_store = True
         self._break_connections()
 
     def replace_store(self):
         """Another store answers at the same address, and knows nothing."""
         old = self.store
         self.tell("store", "is replaced by an empty one")
-        old.is_gone = old.is_replaced = True
+        old.is_gone = old.is_replaced = self.has_lost_a_store = True
         self.store = SimulatedStore(self.clock, old.flavour, old.instance + 1)
         self.store.expiry_lag_s = old.expiry_lag_s
         if self.laws is not None:

@@ -7,7 +7,7 @@ import socket
 from typing import TypeVar
 
 from holdfast.coordination.client_connection import ClientConnection, EmbeddedWatch, failure
-from holdfast.coordination.errors import StoreRefusedError, StoreUnavailableError
+from holdfast.coordination.errors import StoreRefusedError, StoreReplacedError, StoreUnavailableError
 from holdfast.coordination.model import check
 from holdfast.coordination.queued_watch import BACKLOG_MAX
 from holdfast.coordination.store import CoordinationStore, Watch
@@ -43,16 +43,13 @@ CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 3.0
 """How long an answer may take."""
 
-DOUBT_S = 10.0
-"""How long a client that has used the store does not believe that the store refuses it now. Whoever stands in between
-can say so without any proof, and what they cut for a moment should go on after it."""
-
 
 class EmbeddedStore(CoordinationStore):
     """A client of an `EmbeddedServer`. It connects when it is first used, and again after a loss.
 
-    It uses one store: the one that it reaches first. If another one is served there later, it raises
-    `StoreReplacedError`, whatever it is asked for.
+    It uses one store: the one that it reaches first. If another one is served there later, or one that refuses what
+    the first one accepted, every request raises `StoreReplacedError`. Nobody has to prove anything to be taken for
+    another store, so the caller has to decide when to believe it; the next request tries again.
 
     Args:
         host: where the server is.
@@ -89,7 +86,6 @@ class EmbeddedStore(CoordinationStore):
         self._connecting: asyncio.Task[ClientConnection] | None = None
         self._is_closed = False
         self._known_store = b""
-        self._refused_since: float | None = None
 
     async def get(self, key: str) -> Entry | None:
         return (await self._ask(Get(key), Found)).entry
@@ -154,8 +150,8 @@ class EmbeddedStore(CoordinationStore):
             async with asyncio.timeout(self._connect_timeout_s):
                 self._connection = await self._reach_and_prove()
         except StoreRefusedError as error:
-            if self._is_in_doubt():
-                raise StoreUnavailableError(str(error)) from None
+            if self._known_store:
+                raise StoreReplacedError(f"{error} (it let this node in before)") from None
             raise
         except ConnectionRefusedError:
             raise StoreUnavailableError(f"nobody serves a store at {self._place}", is_gone=True) from None
@@ -186,15 +182,7 @@ class EmbeddedStore(CoordinationStore):
             reached.close()
             raise
         self._known_store = connection.store
-        self._refused_since = None
         return connection
-
-    def _is_in_doubt(self) -> bool:
-        """Whether a refusal may be somebody else's word."""
-        now = asyncio.get_running_loop().time()
-        if self._refused_since is None:
-            self._refused_since = now
-        return bool(self._known_store) and now < self._refused_since + DOUBT_S
 
     # Asking
 

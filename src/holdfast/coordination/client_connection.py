@@ -271,7 +271,8 @@ class ClientConnection(asyncio.Protocol):
 
     def _replaced(self) -> Exception:
         return StoreReplacedError(
-            f"another store is served at {self._place} now: the agent that served the old one has ended"
+            f"the store at {self._place} was replaced: the agent that served it has ended, and another one serves a "
+            "new store there"
         )
 
     def _wrong_token(self) -> str:

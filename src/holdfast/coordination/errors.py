@@ -12,7 +12,8 @@ class CoordinationError(InfrastructureError):
 class StoreUnavailableError(CoordinationError):
     """The store does not answer. A transaction that was under way may or may not have been carried out.
 
-    `is_gone` if the store is no more: the place where it was refuses connections, or serves another one.
+    `is_gone` if the store seems to be no more: the place where it was refuses connections, or serves another one.
+    Anybody on the way can make it look so, for as long as they can cut the line.
     """
 
     def __init__(self, message: str, *, is_gone: bool = False) -> None:
@@ -21,7 +22,7 @@ class StoreUnavailableError(CoordinationError):
 
 
 class StoreReplacedError(StoreUnavailableError):
-    """Another store answers where ours was. Nothing that we know (leases, revisions, keys) is in there."""
+    """Another store answers where ours was, or somebody who says so. Nothing that we know is in there."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, is_gone=True)

@@ -35,6 +35,7 @@ from holdfast.errors.kind import FailureKind
 from holdfast.rendezvous.admission import admits_at, batch_s, hold_back_s, lost_too_often, remember
 from holdfast.rendezvous.judging import is_loss, judge
 from holdfast.rendezvous.records import (
+    GENERATION_MAX,
     Arrivals,
     BreakKind,
     Broken,
@@ -69,6 +70,11 @@ deleted it."""
 JUMP_MAX = 1 << 32
 """By how much the number of a generation can be raised by what a node tells of it. Nobody sees so many, and one who
 claims the largest that there can be must not end the counting."""
+
+NUMBERS_SPENT = (
+    "a record in the store has the largest number that a generation can have, which no agent has written; "
+    "give another --rdzv-id"
+)
 
 NAME_MAX_CHARACTERS = 200
 """How much of a program's name others are shown."""
@@ -404,6 +410,8 @@ def _seek_a_place(view: View, me: Me, now: float, settings: Settings, keys: Keys
     has_started = _number(generation) <= me.stopped
     # Past `stop_by` the others may have gone on already, however fresh this generation looks to us.
     if generation is not None and is_on and is_member and not has_started and now < me.stop_by:
+        if not _is_as_offered(generation, me):
+            return Decision(me, (_break(view, keys, _not_as_offered(generation, me)),))
         me = replace(
             me,
             running=generation.number,
@@ -435,6 +443,19 @@ def _seek_a_place(view: View, me: Me, now: float, settings: Settings, keys: Keys
         if not has_started:  # what failed here was of an earlier one
             me = replace(me, stopped=_number(generation), failure=None)
     return _offer(view, me, now, deadline, status, settings, keys)
+
+
+def _is_as_offered(generation: Generation, me: Me) -> bool:
+    """Whether a generation lists this node with the workers that it offers."""
+    return me.offer is not None and any(
+        (member.node, member.role, member.workers) == (me.node, me.offer.role, me.offer.workers)
+        for member in generation.members
+    )
+
+
+def _not_as_offered(generation: Generation, me: Me) -> Broken:
+    why = f"{_name(me)} does not start what generation {generation.number} lists for it: it offers other workers"
+    return Broken(generation.number, BreakKind.LOST, why)
 
 
 def _part_of_spare(generation: Generation, me: Me, settings: Settings) -> str:
@@ -808,6 +829,13 @@ def _present(
     return next((some for some in (steady, fit) if len(some) >= settings.min_nodes), nodes)
 
 
+def _next_number(view: View, me: Me) -> int:
+    """A number that no node has stopped a generation of: also none whose record the store has lost."""
+    known = max(me.known, _number(view.generation))
+    told = (newest for node in view.nodes.values() if (newest := _newest(node)) <= known + JUMP_MAX)
+    return max(known, *told) + 1
+
+
 def _next_generation(
     view: View,
     me: Me,
@@ -820,10 +848,9 @@ def _next_generation(
 ) -> Propose:
     order = seat((member.node for member in last.members) if last else (), nodes, view.ages, settings.max_nodes)
     past = None if judged is None else judged.ruling.past
-    # No node has stopped a generation of this number: also not one whose record the store has lost.
-    known = max(me.known, _number(view.generation))
-    told = (newest for node in view.nodes.values() if (newest := _newest(node)) <= known + JUMP_MAX)
-    number = max(known, *told) + 1
+    number = _next_number(view, me)
+    if number > GENERATION_MAX:
+        return _end(view, keys, End(EndKind.FAILED, NUMBERS_SPENT))
     made = Generation(
         number=number,
         members=tuple(

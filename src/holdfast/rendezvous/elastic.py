@@ -392,11 +392,8 @@ class ElasticRendezvous(RendezvousHandler):
         hint = "" if self._place.may_return else "; a job that meets in etcd (--rdzv-backend etcd) survives that"
         if left.is_refused:
             return InputError(f"--rdzv-id {self._run_id!r}: this node is not let in: {left.reason}")
-        if left.store_is_gone and self._member is not None and self._member.store_was_replaced:
-            return RendezvousConnectionError(
-                f"{self._place.name} was replaced: the agent that served it has ended, and another one serves a new "
-                f"store there; this job ended with the old one{hint}"
-            )
+        if left.store_is_gone and self._member is not None and self._member.replaced:
+            return RendezvousConnectionError(f"{self._member.replaced}; this job ended with the old one{hint}")
         if left.store_is_gone:
             return RendezvousConnectionError(
                 f"{self._place.name} is gone with the node that served it, and the job with it{hint}"

@@ -73,7 +73,7 @@ class Member:
         self._complain_at = 0.0
         self._has_ended = False
         self._has_broken = False
-        self.store_was_replaced = False
+        self.replaced = ""
 
     @property
     def membership(self) -> Membership:
@@ -237,5 +237,6 @@ class Member:
             await asyncio.sleep(RETRY_S)
 
     def _unavailable(self, effect: Effect, error: StoreUnavailableError) -> None:
-        self.store_was_replaced = self.store_was_replaced or isinstance(error, StoreReplacedError)
+        if error.is_gone:
+            self.replaced = str(error) if isinstance(error, StoreReplacedError) else ""
         self._membership.unavailable(effect, self._loop.time(), is_gone=error.is_gone)

@@ -93,6 +93,7 @@ class Membership:
         self._own_change = 0
         self._refused: tuple[Transaction, int] | None = None
         self._has_said = False
+        self._seems_gone = False
         self._is_fence_final = False
         self._stopping = ""
         self._has_left = False
@@ -227,12 +228,20 @@ class Membership:
                 self._renew_at = now + RETRY_S
         if self.me.cut_off_since is None:
             self.me = replace(self.me, cut_off_since=now)
-        if is_gone and self.view is not None and not self._store_may_return:
-            self.me = replace(self.me, store_is_gone=True)
+        self._seems_gone = is_gone and self.view is not None and not self._store_may_return
 
     def _answered(self) -> None:
+        self._seems_gone = False
         if self.me.cut_off_since is not None:
             self.me = replace(self.me, cut_off_since=None)
+
+    def _gone_at(self) -> float:
+        """When to believe that the store is gone. Anybody on the way can refuse connections in its name; a lie ends
+        this node no sooner than a cut line does.
+        """
+        if not self._seems_gone or self.me.cut_off_since is None:
+            return float("inf")
+        return min(self.me.stop_by, self.me.cut_off_since + self._ttl_s * STOP_AT)
 
     # What is to be done
 
@@ -246,10 +255,14 @@ class Membership:
         if self._has_said:
             self._has_said = False
             self.me = replace(self.me, said_at=now)
+        gone_at = self._gone_at()
+        if now >= gone_at:
+            self.me = replace(self.me, store_is_gone=True)
         decision = decide(view, self.me, now, self.settings, self._keys)
         self.me = decision.me
         self.status = decision.status
-        wakes = [decision.wake_at, *(self._act(action, now, effects) for action in decision.actions)]
+        wakes = [decision.wake_at, gone_at if now < gone_at < float("inf") else None]
+        wakes += (self._act(action, now, effects) for action in decision.actions)
         if self.me.lease and not self._is_renewing:
             if now >= self._renew_at:
                 self._is_renewing = True
