@@ -116,7 +116,7 @@ class Laws:
         elif keys.generation in entries and generation is None and end is None:
             raise LawBrokenError("the generation was deleted without an end")
         if end is not None:
-            self._end_is_written(decode(end, End))
+            self._end_is_written(world, decode(end, End))
         if broken is not None:
             self._is_broken(decode(broken, Broken))
         if generation is not None:
@@ -246,7 +246,7 @@ class Laws:
             raise LawBrokenError(f"generation {broken.generation} was broken twice")
         era.broken[broken.generation] = broken
 
-    def _end_is_written(self, end):
+    def _end_is_written(self, world, end):
         era, last = self.era, self.era.last
         if era.end is not None:
             raise LawBrokenError(f"a second end: {end.reason}")
@@ -258,7 +258,8 @@ class Laws:
                 raise LawBrokenError(f"the job failed, but not by what broke its last generation: {end.reason}")
             if not self._is_genuine(end.failure):
                 raise LawBrokenError(f"the job failed of a lost node: {end.reason}")
-            if last.restarts < last.max_restarts:
+            is_known = "twice within seconds" in end.reason and _is_alone(world)
+            if last.restarts < last.max_restarts and not is_known:
                 raise LawBrokenError(f"the job failed with restarts left: {end.reason}")
 
     # Workers
@@ -332,6 +333,13 @@ class Laws:
         is_enough = self.checks_patience and self.end is None
         if is_enough and world.clock.now - self._few_until >= patience_s - 1.0:
             raise LawBrokenError(f"{agent.name} leaves while enough nodes are there: {leave.reason}")
+
+
+def _is_alone(world):
+    """Whether nobody could go on without the one node that there is. If it fails twice at the same line, that is the
+    end.
+    """
+    return len(world.store.keyspace.get_prefix(world.keys.nodes).entries) <= 1
 
 
 def _has(era, generation):
