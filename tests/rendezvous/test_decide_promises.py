@@ -86,6 +86,20 @@ def test_a_leader_that_knows_nothing_waits_for_the_nodes_of_a_lost_generation_th
     assert made_by(goes_on).number == 8
 
 
+def test_a_leader_that_was_away_waits_for_those_of_whom_an_empty_store_may_have_known():
+    """It stood still while others went on without it, and then the store lost everything."""
+    settings = replace(SETTINGS, lease_s=3.0, min_nodes=1)
+    view = view_of(leader="a.1", nodes={"a.1": 4})
+    published = replace(offer("a", 29500), stopped=4, lease_s=3.0)
+    mine = {"settings": settings, "published": published, "offer": published, "stopped": 4, "enough_since": NOW - 9}
+    waits = lead(view, known=4, came_at=NOW - 1, lost_at=NOW - 99, **mine)
+    assert (waits.actions, waits.wake_at) == ((), NOW + 2)
+    assert made_by(lead(view, known=4, came_at=NOW - 3, lost_at=NOW - 99, **mine)).number == 5
+    fresh = {**mine, "published": replace(published, stopped=0), "offer": replace(published, stopped=0), "stopped": 0}
+    first = lead(view_of(leader="a.1", nodes={"a.1": 0}), came_at=NOW - 1, **fresh)
+    assert made_by(first).number == 1, "it has never seen a generation"
+
+
 def test_a_node_tells_a_store_that_it_comes_to_what_it_knows_and_does_not_repeat_it():
     def told(**me):
         decision = decide(view_of(leader="b.1", is_whole=False), member(**me), NOW, SETTINGS, KEYS)

@@ -36,6 +36,7 @@ class Era:
         self.generations = {}
         self.ordinals = {}
         self.broken = {}
+        self.deleted = {}
         self.end = None
         self.nodes = {}
         self.last = None
@@ -49,7 +50,7 @@ class Era:
     def copy(self):
         """The same history, to go on from."""
         copied = Era(self.instance)
-        for name in ("generations", "ordinals", "broken", "nodes"):
+        for name in ("generations", "ordinals", "broken", "deleted", "nodes"):
             setattr(copied, name, dict(getattr(self, name)))
         for name in ("done", "failed", "felt", "touched"):
             setattr(copied, name, set(getattr(self, name)))
@@ -131,7 +132,7 @@ class Laws:
             self.records_are_lost(world)
             self.era.nodes = nodes
         elif keys.broken in entries:
-            era.broken.pop(number, None)
+            era.deleted[number] = era.broken.pop(number, None)
 
     def _node_changes(self, world, node, entry):
         """An agent is one node at a time: it is another only after its lease has run out."""
@@ -163,7 +164,8 @@ class Laws:
             raise LawBrokenError(f"generation {made.number} follows {last.number if last else 0}")
         if era.end is not None:
             raise LawBrokenError(f"generation {made.number} was decided after the end")
-        if last is not None and last.number not in era.broken:
+        # A decision that was on its way when a stranger deleted the word of the last one's end is as good as before.
+        if last is not None and last.number not in {**era.broken, **era.deleted}:
             raise LawBrokenError(f"generation {made.number} was decided although {last.number} is not broken")
         nodes = [member.node for member in made.members]
         if len(set(nodes)) < len(nodes):

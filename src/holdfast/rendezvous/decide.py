@@ -175,6 +175,8 @@ class Me(Struct, frozen=True):
     """The record that the store lost last ..."""
     lost_at: float = float("-inf")
     """... and when that was noticed."""
+    came_at: float = float("-inf")
+    """When this node got its lease."""
 
     on_since: tuple[int, float] = (0, 0.0)
     """As leader: the generation that is on, and when it was first seen to be."""
@@ -741,7 +743,9 @@ def _still_away(view: View, me: Me, settings: Settings, now: float) -> float | N
     newer = [view.since.get(name, now) for name, node in view.nodes.items() if _newest(node) > me.known]
     if not newer and _has_all_stopped(view, me):
         return None
-    until = _longest_lease_s(view, me, settings) + max((*newer, me.lost_at))
+    # Whoever comes to a store without a generation after it has seen one cannot know what it has missed.
+    missed = me.came_at if view.generation is None and me.known else me.lost_at
+    until = _longest_lease_s(view, me, settings) + max((*newer, me.lost_at, missed))
     return until if now < until else None
 
 

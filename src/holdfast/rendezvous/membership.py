@@ -160,7 +160,8 @@ class Membership:
     def granted(self, lease: Lease, sent_at: float) -> None:
         self._is_writing = False
         self._registrations += 1
-        self.me = replace(self.me, node=f"{self._name}.{self._registrations}", lease=lease.id, published=None)
+        name = f"{self._name}.{self._registrations}"
+        self.me = replace(self.me, node=name, lease=lease.id, published=None, came_at=sent_at)
         self._ttl_s = lease.ttl_s
         # etcd grants whole seconds, and 2 s at least: others have to wait for what the fence counts on.
         self.settings = replace(self.settings, lease_s=max(self.settings.lease_s, lease.ttl_s))
