@@ -29,7 +29,7 @@ from fuzz.typed import values_of
 from holdfast.coordination import wire
 from holdfast.coordination.handshake import VERSION, Challenge, Greeting, Proof, prove
 from holdfast.coordination.keyspace import KeySpace
-from holdfast.coordination.server_connection import OUTBOX_MAX_BYTES, TEXT_MAX_CHARS, Encoded, ServerConnection
+from holdfast.coordination.server_connection import OUTBOX_MAX_BYTES, TEXT_MAX_CHARS, Common, ServerConnection
 from holdfast.coordination.service import Service
 from holdfast.coordination.tls import own_client_context, own_server_tls
 from holdfast.coordination.tls_session import NO_BINDING, TlsSession
@@ -125,7 +125,7 @@ class _Client:
         self.service = Service(self.keyspace, asyncio.get_running_loop())
         self.listener = _Listener()
         self._tls = server_tls() if Mode.TLS in mode else None
-        self.connection = ServerConnection(self.service, TOKEN, self._tls, Encoded(), "10.0.0.1", self.listener)
+        self.connection = ServerConnection(self.service, TOKEN, self._tls, Common(), "10.0.0.1", self.listener)
         self.connection._nonce = NONCE
         is_slow = Mode.SLOW in mode
         self.transport = KeptTransport(self.connection.pause_writing if is_slow else None)

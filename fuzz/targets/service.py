@@ -21,7 +21,7 @@ from fuzz.targets.server_connection import no_chance
 from fuzz.targets.wire import REQUESTS, framed, frames_in
 from fuzz.typed import values_of
 from holdfast.coordination import wire
-from holdfast.coordination.keyspace import KeySpace
+from holdfast.coordination.keyspace import KeySpace, _bytes_of
 from holdfast.coordination.model import Put, Transaction
 from holdfast.coordination.service import Service, Session
 
@@ -35,8 +35,9 @@ CLIENTS = 3
 STEPS_S = (0.0, 0.0, 0.0, 0.05, 0.2, 1.0, 15.0, 100_000.0)
 
 HISTORY_MAX_REVISIONS = 20
-HISTORY_MAX_BYTES = 2_000
-ENTRIES_MAX_BYTES = 8_000
+HISTORY_MAX_BYTES = 10_000
+ENTRIES_MAX_BYTES = 16_000
+LEASES_MAX = 8
 """Limits that inputs of a few kilobytes reach."""
 
 FAILURE_MAX_CHARS = 1_000
@@ -99,8 +100,8 @@ class _Follower:
 class _Client:
     """A session, and what it was told for each of its watches."""
 
-    def __init__(self) -> None:
-        self.session = Session(self._hear)
+    def __init__(self, source: str) -> None:
+        self.session = Session(self._hear, source)
         self.prefixes: dict[int, str] = {}
         self._revisions: dict[int, int] = {}
         self._asked: tuple[int, str] = (0, "")
@@ -134,7 +135,7 @@ class _Client:
 def _check(keyspace: KeySpace, follower: _Follower) -> None:
     entries = keyspace._entries
     promise(keyspace._keys == sorted(entries), "the keys are not in order, or not all there")
-    held = sum(len(entry.key) + len(entry.value) for entry in entries.values())
+    held = sum(map(_bytes_of, entries.values()))
     promise(keyspace._entries_bytes == held <= ENTRIES_MAX_BYTES, "the bytes are not counted right, or too many")
     promise(entries == follower.entries, "who follows the changes does not have what the store has")
     for number, lease in keyspace._leases.items():
@@ -147,15 +148,19 @@ def _check(keyspace: KeySpace, follower: _Follower) -> None:
     promise(revisions == list(range(first, keyspace.revision + 1)), "the history has gaps")
     promise(len(revisions) <= HISTORY_MAX_REVISIONS, "the history is too long")
     promise(keyspace._history_bytes <= HISTORY_MAX_BYTES, "the history has too many bytes")
+    shares = keyspace._shares
+    promise(
+        len(keyspace._leases) == shares.taken == sum(shares._of.values()) <= LEASES_MAX, "leases are not counted right"
+    )
 
 
 def _run(data: bytes) -> None:
     clock = _Clock()
-    keyspace = KeySpace(HISTORY_MAX_REVISIONS, HISTORY_MAX_BYTES, no_chance(), ENTRIES_MAX_BYTES)
+    keyspace = KeySpace(HISTORY_MAX_REVISIONS, HISTORY_MAX_BYTES, no_chance(), ENTRIES_MAX_BYTES, LEASES_MAX)
     service = Service(keyspace, clock)  # type: ignore[arg-type]
     follower = _Follower()
     end = keyspace.watch("", 2, follower.take)
-    clients = [_Client() for _ in range(CLIENTS)]
+    clients = [_Client(f"10.0.0.{number}") for number in range(CLIENTS)]
     for channel, body in frames_in([data], wire.FRAME_MAX_BYTES)[0]:
         try:
             request = wire.decode_request(body)
@@ -166,6 +171,7 @@ def _run(data: bytes) -> None:
         _check(keyspace, follower)
     for client in clients:
         service.leave(client.session)
+    promise(not service._watches.taken, "watches are counted on for clients that are gone")
     end()
     promise(not keyspace._watches and not keyspace._lengths, "watches are left of clients that are gone")
     service.stop()

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from random import Random
 
 import pytest
 
 from holdfast.coordination.errors import CompactedError, LeaseLostError
-from holdfast.coordination.keyspace import EXPIRIES_SPARE, TTL_MAX_S, TTL_MIN_S, KeySpace
+from holdfast.coordination.keyspace import (
+    CHANGE_OVERHEAD_BYTES,
+    ENTRY_OVERHEAD_BYTES,
+    EXPIRIES_SPARE,
+    TTL_MAX_S,
+    TTL_MIN_S,
+    KeySpace,
+)
 from holdfast.coordination.model import STORE_ID_BYTES, Delete, DeletePrefix, Put, Transaction
 
 
@@ -106,7 +114,7 @@ def test_so_many_revisions_are_remembered():
 
 
 def test_so_many_bytes_are_remembered():
-    keyspace = KeySpace(history_max_bytes=1000)
+    keyspace = KeySpace(history_max_bytes=1000 + 2 * CHANGE_OVERHEAD_BYTES)
     for _ in range(5):
         put(keyspace, "k", bytes(399))
     assert watched(keyspace, "k", 5) == [5, 6]
@@ -200,22 +208,111 @@ def test_a_key_that_is_deleted_leaves_its_lease():
 
 
 def test_what_would_be_too_much_is_refused_and_changes_nothing():
-    space = KeySpace(entries_max_bytes=100)
-    space.transact(Transaction((), (Put("a", bytes(49)), Put("b", bytes(49)))))
+    limit = 100 + 3 * ENTRY_OVERHEAD_BYTES
+    space = KeySpace(entries_max_bytes=limit)
+    space.transact(Transaction((), (Put("a", bytes(48)), Put("b", bytes(49)), Put("z", b""))))
     revision = space.revision
-    for put in (Put("c", b""), Put("a", bytes(50))):
-        with pytest.raises(ValueError, match="the store is full: it may hold 100 bytes"):
+    for put in (Put("c", b""), Put("a", bytes(49))):
+        with pytest.raises(ValueError, match=f"the store is full: it may hold {limit} bytes"):
             space.transact(Transaction((), (put,)))
-    assert (space.revision, space.get("c"), len(space.get("a").value)) == (revision, None, 49)
-    space.transact(Transaction((), (Put("a", bytes(49)), Put("b", bytes(10)))))
-    space.transact(Transaction((), (Put("c", bytes(38)),)))
+    assert (space.revision, space.get("c"), len(space.get("a").value)) == (revision, None, 48)
+    space.transact(Transaction((), (Delete("z"),)))
+    space.transact(Transaction((), (Put("a", bytes(48)), Put("b", bytes(10)))))
+    space.transact(Transaction((), (Put("c", bytes(39)),)))
     space.transact(Transaction((), (Delete("b"), Delete("c"), DeletePrefix("a"))))
-    space.transact(Transaction((), (Put("d", bytes(99)),)))
+    space.transact(Transaction((), (Put("d", bytes(99 + 2 * ENTRY_OVERHEAD_BYTES)),)))
 
 
 def test_what_goes_with_a_lease_makes_room():
-    space = KeySpace(entries_max_bytes=100)
+    space = KeySpace(entries_max_bytes=100 + ENTRY_OVERHEAD_BYTES)
     lease = space.grant(10.0, 0.0)
     space.transact(Transaction((), (Put("a", bytes(99), lease.id),)))
     space.expire(10.0)
     space.transact(Transaction((), (Put("a", bytes(99)),)))
+
+
+def test_one_source_gets_half_of_the_leases_and_the_next_half_of_the_rest():
+    space = KeySpace(leases_max=100)
+
+    def grant_all(source):
+        granted = []
+        with pytest.raises(ValueError, match="too many leases"):  # noqa: PT012 - how often it does not is counted
+            while True:
+                granted.append(space.grant(10.0, 0.0, source).id)
+        return granted
+
+    first = grant_all("10.0.0.66")
+    assert (len(first), len(grant_all("10.0.0.67"))) == (50, 25)
+    with pytest.raises(ValueError, match=r"the store has 75, 50 of them from 10\.0\.0\.66; revoke some, or wait"):
+        space.grant(10.0, 0.0, "10.0.0.66")
+    space.revoke(first[0])
+    space.revoke(first[0])
+    assert space.grant(10.0, 0.0, "10.0.0.1").id
+    space.expire(10.0)
+    assert len(grant_all("10.0.0.66")) == 50, "leases that ran out are no longer counted"
+
+
+def test_a_thousand_machines_behind_one_address_fit_with_all_their_leases_that_wait_to_run_out():
+    space = KeySpace()
+    for _ in range(20 * 1_000):
+        space.grant(10.0, 0.0, "10.0.0.1")
+
+
+def test_the_keys_that_are_left_are_in_order_however_many_go_at_once():
+    space = KeySpace()
+    lease = space.grant(10.0, 0.0)
+    for number in range(0, 1_000, 100):
+        puts = (Put(f"{key:04}", b"", lease.id if key % 3 else 0) for key in range(number, number + 100))
+        space.transact(Transaction((), tuple(puts)))
+    space.expire(10.0)
+    left = [f"{number:04}" for number in range(0, 1_000, 3)]
+    assert [entry.key for entry in space.get_prefix("").entries] == left
+    space.transact(Transaction((), (DeletePrefix("00"), DeletePrefix("000"), Delete("0102"), Put("0500", b""))))
+    left = sorted([key for key in left if not key.startswith("00") and key != "0102"] + ["0500"])
+    assert [entry.key for entry in space.get_prefix("").entries] == left == sorted(space._entries)
+
+
+GROWTH = """
+import sys
+from holdfast.coordination.keyspace import KeySpace, LEASE_BYTES
+from holdfast.coordination.model import Put, Transaction
+from holdfast.coordination.wire import Transact, decode_request, encode
+
+def memory_bytes():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmRSS:"))
+
+def put(*puts):  # as a client does: all that is kept was read from the network
+    space.transact(decode_request(encode(Transact(Transaction((), puts)))).transaction)
+
+what = sys.argv[1]
+space = KeySpace(history_max_revisions=0 if what != "changes" else 1 << 60)
+before = memory_bytes()
+if what == "entries":
+    for number in range(0, 100_000, 100):
+        put(*(Put(f"{number + i:06}", b"1234") for i in range(100)))
+elif what == "leased":
+    for number in range(0, 100_000, 5):
+        lease = space.grant(3600, number)
+        put(*(Put(f"{number + i:06}", b"1234", lease.id) for i in range(5)))
+elif what == "wide":
+    for number in range(0, 20_000, 10):
+        put(*(Put(f"{number + i:01000}\U0001f600", b"1234") for i in range(10)))
+    space.get_prefix("")
+    encode(space.get_prefix(""))
+elif what == "changes":
+    for number in range(50_000):
+        put(Put("key", b"1234"))
+elif what == "leases":
+    for number in range(40_000):
+        space.grant(3600.0 + number, number)
+print(memory_bytes() - before, space._entries_bytes + space._history_bytes + LEASE_BYTES * len(space._leases))
+"""
+
+
+@pytest.mark.parametrize("what", ["entries", "leased", "wide", "changes", "leases"])
+def test_the_store_counts_no_less_than_it_costs(what):
+    """In a process of its own, by what the kernel says of it."""
+    said = subprocess.run([sys.executable, "-c", GROWTH, what], check=True, capture_output=True, text=True).stdout
+    cost, counted = map(int, said.split())
+    assert 4 << 20 < cost <= counted

@@ -13,7 +13,7 @@ from holdfast.coordination.client import EmbeddedStore
 from holdfast.coordination.handshake import VERSION
 from holdfast.coordination.model import Entry, Put, Transaction
 from holdfast.coordination.server import EmbeddedServer
-from holdfast.coordination.server_connection import OUTBOX_MAX_BYTES, Encoded
+from holdfast.coordination.server_connection import OUTBOX_MAX_BYTES, Common
 from holdfast.coordination.wire import (
     FRAME_MAX_BYTES,
     HEADER,
@@ -291,7 +291,7 @@ def test_a_client_that_does_not_read_changes_is_dropped():
 
 
 def test_a_message_that_goes_to_many_is_encoded_once():
-    encoded = Encoded()
+    encoded = Common()
     message, other = Found(None), Found(Entry("key", b"", 1, 1))
     body = encoded.encode(message)
     assert encoded.encode(message) is body

@@ -23,7 +23,9 @@ from holdfast.coordination.wire import (
     KeepAlive,
     Reason,
     Transact,
+    Unwatch,
     WatchFrom,
+    Watching,
 )
 
 TOKEN = b"secret"
@@ -176,19 +178,89 @@ def test_all_watches_are_told_of_a_change_with_one_object():
     serve(story)
 
 
-def test_a_connection_has_so_many_watches_and_leases_and_no_more(monkeypatch):
+def test_a_connection_has_so_many_watches_and_no_more(monkeypatch):
     monkeypatch.setattr(service_module, "WATCHES_MAX", 2)
-    monkeypatch.setattr(service_module, "LEASES_MAX", 2)
 
     async def story(service):
         session = Session(lambda *_: None)
         answers = [service.answer(session, channel, WatchFrom("", 1)) for channel in (1, 2, 3)]
         assert [isinstance(answer, Failed) for answer in answers] == [False, False, True]
-        granted = [service.answer(session, 4, Grant(60.0)) for _ in range(3)]
-        assert granted[2].reason is Reason.VALUE
-        service.keyspace.revoke(granted[0].lease.id)  # as if it had run out
-        assert isinstance(service.answer(session, 4, Grant(60.0)), Granted)
-        assert isinstance(service.answer(Session(lambda *_: None), 4, Grant(60.0)), Granted)
+        service.answer(session, 1, Unwatch())
+        assert isinstance(service.answer(session, 3, WatchFrom("", 1)), Watching)
+
+    serve(story)
+
+
+def test_watches_of_all_connections_are_limited_and_some_are_left_to_other_sources(monkeypatch):
+    monkeypatch.setattr(service_module, "WATCHES_IN_ALL_MAX", 10)
+
+    async def story(service):
+        greedy = [Session(lambda *_: None, "10.0.0.66") for _ in range(10)]
+        answers = [service.answer(session, 1, WatchFrom("", 1)) for session in greedy]
+        assert [isinstance(answer, Watching) for answer in answers] == [True] * 5 + [False] * 5
+        assert answers[5].text == "too many watches: the store has 5, 5 of them from 10.0.0.66; end some"
+        honest = Session(lambda *_: None, "10.0.0.1")
+        assert isinstance(service.answer(honest, 1, WatchFrom("", 1)), Watching)
+        service.leave(greedy[0])
+        service.answer(greedy[1], 1, Unwatch())
+        assert isinstance(service.answer(greedy[2], 2, WatchFrom("", 1)), Watching)
+
+    serve(story)
+
+
+def test_leases_that_outlive_their_connections_are_limited_and_harm_no_other_source():
+    """Somebody connects, takes all leases that it gets, disconnects, and does so again and again."""
+
+    async def story():
+        server = EmbeddedServer(KeySpace(leases_max=100), token=TOKEN)
+        await server.start("0.0.0.0", 0)
+        address = ("127.0.0.1", server.address[1])
+        granted, refused = 0, []
+        for _ in range(10):
+            async with RawPeer(address) as peer:
+                await peer.prove(TOKEN)
+                for _ in range(20):
+                    answer = await peer.ask(1, Grant(3600))
+                    granted += isinstance(answer, Granted)
+                    refused += [answer] if isinstance(answer, Failed) else []
+        assert granted == 50
+        text = "too many leases: the store has 50, 50 of them from 127.0.0.1; revoke some, or wait until they run out"
+        assert set(refused) == {Failed(Reason.VALUE, text)}
+        for number in range(1, 21):
+            async with EmbeddedStore(*address, token=TOKEN, source=f"127.0.1.{number}", answer_timeout_s=60) as honest:
+                lease = await honest.grant(3600)
+                await honest.transact(Transaction((), (Put(f"nodes/{number}", b"", lease.id),)))
+                assert await honest.keep_alive(lease.id) == 3600
+        await server.close()
+
+    asyncio.run(story())
+
+
+def test_a_listing_holds_nothing_that_was_deleted_since():
+    async def story(service):
+        session = Session(lambda *_: None)
+        service.answer(session, 1, Transact(Transaction((), (Put("key", b"value"),))))
+        service.answer(session, 2, GetPrefix(""))
+        assert service._listed
+        service.answer(session, 3, Transact(Transaction((), (Delete("key"),))))
+        assert not service._listed
+        service.answer(session, 4, GetPrefix(""))
+        service.answer(session, 5, Transact(Transaction((), (Delete("key"),))))
+        assert service._listed, "nothing has changed"
+
+    serve(story)
+
+
+def test_a_listing_that_is_too_long_for_an_answer_is_refused_before_it_is_encoded(monkeypatch):
+    monkeypatch.setattr(service_module, "ANSWER_MAX_BYTES", 1_000)
+
+    async def story(service):
+        session = Session(lambda *_: None)
+        for key in ("a", "b"):
+            service.answer(session, 1, Transact(Transaction((), (Put(key, bytes(600)),))))
+        failed = service.answer(session, 2, GetPrefix(""))
+        assert failed == Failed(Reason.VALUE, "an answer of 1202 bytes, more than 1000; ask for a longer prefix")
+        assert len(service.answer(session, 2, GetPrefix("a")).snapshot.entries) == 1
 
     serve(story)
 

@@ -6,14 +6,13 @@ import asyncio
 import resource
 import socket
 import sys
-from collections import deque
 from contextlib import suppress
 
 from holdfast.coordination.keyspace import KeySpace
-from holdfast.coordination.server_connection import Encoded, ServerConnection
+from holdfast.coordination.server_connection import Common, ServerConnection
 from holdfast.coordination.service import Service
 from holdfast.coordination.tcp import resolve, set_options
-from holdfast.coordination.unproven import Unproven, source_of
+from holdfast.coordination.unproven import Turns, Unproven, source_of
 from holdfast.logger import get_logger
 
 TYPE_CHECKING = False
@@ -72,10 +71,11 @@ class EmbeddedServer:
         self._listener: socket.socket | None = None
         self._address: tuple[str, int] | None = None
         self._service: Service | None = None
-        self._encoded = Encoded()
+        self._common = Common()
         self._unproven: Unproven[ServerConnection] = Unproven()
         self._unproven_in_tls: Unproven[ServerConnection] = Unproven()
-        self._handshakes: deque[tuple[ServerConnection, bytes]] = deque()
+        self._turns: Turns[ServerConnection] = Turns()
+        self._is_turn_due = False
         self._refusals = 0
         self._refusals_told_at = float("-inf")
         self._open_max = sys.maxsize
@@ -148,7 +148,7 @@ class EmbeddedServer:
         arrived.setblocking(False)
         with suppress(OSError):  # it may be gone already
             set_options(arrived)
-        connection = ServerConnection(self._service, self._token, self._tls, self._encoded, source, self)
+        connection = ServerConnection(self._service, self._token, self._tls, self._common, source, self)
         arrival = loop.create_task(loop.connect_accepted_socket(lambda: connection, arrived))
         arrival.add_done_callback(lambda _: self._has_arrived(connection, arrived))
         self._open.add(connection)
@@ -187,6 +187,7 @@ class EmbeddedServer:
     def _forget(self, connection: ServerConnection) -> None:
         self._unproven.remove(connection)
         self._unproven_in_tls.remove(connection)
+        self._turns.remove(connection, connection.source)
 
     # What connections say of themselves
 
@@ -198,16 +199,21 @@ class EmbeddedServer:
 
     def take_turn(self, connection: ServerConnection, data: bytes) -> None:
         """Have it go on with its handshake when it is its turn. Members do not wait for a crowd at the door."""
-        self._handshakes.append((connection, data))
-        if len(self._handshakes) == 1:
+        self._turns.add(connection, connection.source, data)
+        self._set_turn()
+
+    def _set_turn(self) -> None:
+        if self._turns and not self._is_turn_due:
+            self._is_turn_due = True
             asyncio.get_running_loop().call_soon(self._shake_hands)
 
     def _shake_hands(self) -> None:
-        for _ in range(min(HANDSHAKES_MAX, len(self._handshakes))):
-            connection, data = self._handshakes.popleft()
-            connection.shake_hands(data)
-        if self._handshakes:
-            asyncio.get_running_loop().call_soon(self._shake_hands)
+        self._is_turn_due = False
+        for _ in range(HANDSHAKES_MAX):
+            if self._turns:  # a step may push others out
+                connection, data = self._turns.take()
+                connection.shake_hands(data)
+        self._set_turn()
 
     def proven(self, connection: ServerConnection) -> None:
         self._forget(connection)

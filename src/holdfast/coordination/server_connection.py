@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 
 from holdfast.coordination.handshake import VERSION, Challenge, Greeting, Proved, is_proved, make_nonce, prove
+from holdfast.coordination.held import MESSAGE_OVERHEAD_BYTES, Held
 from holdfast.coordination.service import Session
 from holdfast.coordination.tls_session import NO_BINDING
 from holdfast.coordination.wire import (
@@ -14,6 +15,7 @@ from holdfast.coordination.wire import (
     HEADER,
     THE_CONNECTION,
     UNPROVEN_FRAME_MAX_BYTES,
+    Changed,
     Failed,
     Frames,
     ProtocolError,
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast.coordination.service import Service
     from holdfast.coordination.tls import ServerTls
     from holdfast.coordination.tls_session import TlsSession
-    from holdfast.coordination.wire import Answer, Changed
+    from holdfast.coordination.wire import Answer
 
     class Listener(Protocol):
         """Who is told of a connection: that it has `begun` with TLS, that it wants to go on with it, that the client
@@ -48,6 +50,13 @@ if TYPE_CHECKING:
 
 UNPROVEN_MAX_BYTES = 64 << 10
 """How much a client may send before it has proved itself. Its certificates are in there, if it has some."""
+
+UNPROVEN_READ_MAX_BYTES = 4 << 10
+"""How much is read at once from a client without proof. It may have to wait for its turn, and so would what was read;
+the rest waits in the kernel."""
+
+READ_MAX_BYTES = 256 << 10
+"""How much is read at once from a client that has proved itself."""
 
 OUTBOX_MAX_BYTES = 16 << 20
 """How much may wait for a client that does not read, before it is dropped."""
@@ -65,21 +74,27 @@ LINGER_S = 1.0
 """How long a client has time to read why its connection ends."""
 
 
-class Encoded:
-    """The last message that was encoded, for those that go to many."""
+class Common:
+    """What all connections of a server share: the last message that was encoded, for those that go to many, the count
+    of what is held for clients, and the place where bytes are read to.
+    """
 
     def __init__(self) -> None:
+        self.buffer = memoryview(bytearray(READ_MAX_BYTES))
+        self.held: Held[ServerConnection] = Held()
         self._message: object = None
-        self._body = b""
+        self._body: bytes | None = None
 
-    def encode(self, message: object) -> bytes:
+    def encode(self, message: object) -> bytes | None:
+        """None if it is longer than an answer may be."""
         if message is not self._message:
-            self._body = encode(message)
+            body = encode(message)
+            self._body = body if len(body) <= ANSWER_MAX_BYTES else None
             self._message = message
         return self._body
 
 
-class ServerConnection(asyncio.Protocol):
+class ServerConnection(asyncio.BufferedProtocol):
     """`source` is whom the client's address counts for."""
 
     def __init__(
@@ -87,7 +102,7 @@ class ServerConnection(asyncio.Protocol):
         service: Service,
         token: bytes,
         tls: ServerTls | None,
-        encoded: Encoded,
+        common: Common,
         source: str,
         listener: Listener,
     ) -> None:
@@ -95,18 +110,21 @@ class ServerConnection(asyncio.Protocol):
         self._service = service
         self._token = token
         self._tls = tls
-        self._encoded = encoded
-        self._source = source
+        self._common = common
+        self.source = source
         self._listener = listener
         self._nonce = make_nonce()
         self._store = service.keyspace.id
-        self._session = Session(self._tell)
+        self._session: Session | None = None
         self._tls_session: TlsSession | None = None
         self._received_bytes = 0
         self._frames = Frames(UNPROVEN_FRAME_MAX_BYTES)
         self._transport: asyncio.Transport | None = None
-        self._outbox: deque[bytes | memoryview] = deque()
+        self._held = common.held
+        self._incoming_bytes = 0
+        self._outbox: deque[tuple[int, bytes]] = deque()
         self._outbox_bytes = 0
+        self._written_bytes = 0
         self._can_write = True
         self._is_held = False
         self._is_over = False
@@ -115,7 +133,7 @@ class ServerConnection(asyncio.Protocol):
     def drop(self) -> None:
         """End the connection for a reason of the server's own."""
         self._is_over = True
-        self._outbox.clear()
+        self._let_go()
         if self._transport is not None:
             self._transport.abort()
 
@@ -131,13 +149,19 @@ class ServerConnection(asyncio.Protocol):
         greeting = Greeting(VERSION, self._nonce, self._store, self._tls is not None)
         transport.write(frame(THE_CONNECTION, encode(greeting)))
 
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        return self._common.buffer if self.is_proven else self._common.buffer[:UNPROVEN_READ_MAX_BYTES]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(self._common.buffer[:nbytes]))
+
     def data_received(self, data: bytes) -> None:
         if self._is_over:
             return
         if not self.is_proven:
             self._received_bytes += len(data)
             if self._received_bytes > UNPROVEN_MAX_BYTES:
-                self._listener.refused(self._source, f"more than {UNPROVEN_MAX_BYTES} bytes without a proof")
+                self._listener.refused(self.source, f"more than {UNPROVEN_MAX_BYTES} bytes without a proof")
                 self.drop()
                 return
             if self._tls is not None:
@@ -169,8 +193,11 @@ class ServerConnection(asyncio.Protocol):
         if self._linger is not None:
             self._linger.cancel()
         self._is_over = True
-        self._outbox.clear()
-        self._service.leave(self._session)
+        self._let_go()
+        if self._session is not None:
+            self._service.leave(self._session)
+        # No garbage collector has to find these: until it comes, those of a flood would take hundreds of megabytes.
+        self._session = self._tls_session = None
         self._listener.ended(self)
 
     def pause_writing(self) -> None:
@@ -196,7 +223,7 @@ class ServerConnection(asyncio.Protocol):
         assert self._transport is not None
         if self._tls_session is None:
             self._tls_session = TlsSession(tls.context, server_side=True)
-            self._listener.begun(self, self._source)
+            self._listener.begun(self, self.source)
             if self._is_over:
                 return b""
         session = self._tls_session
@@ -204,7 +231,7 @@ class ServerConnection(asyncio.Protocol):
             text = session.receive(data)
         except ssl.SSLError as error:
             self._transport.write(session.to_send())  # an alert tells the client why
-            self._listener.refused(self._source, f"no TLS: {error.reason or error}")
+            self._listener.refused(self.source, f"no TLS: {error.reason or error}")
             self._is_over = True
             self._transport.close()
             return b""
@@ -214,6 +241,10 @@ class ServerConnection(asyncio.Protocol):
         return text
 
     def _take_frames(self) -> None:
+        self._take_all()
+        self._count_incoming()
+
+    def _take_all(self) -> None:
         try:
             while not self._is_over:
                 if self._outbox_bytes >= OUTBOX_FULL_BYTES:
@@ -228,7 +259,7 @@ class ServerConnection(asyncio.Protocol):
                     self._take_proof(taken[1])
         except ProtocolError as error:
             why = headline(f"not the protocol: {error}", TEXT_MAX_CHARS)
-            self._listener.refused(self._source, why)
+            self._listener.refused(self.source, why)
             self._part(Failed(Reason.PROTOCOL, why))
 
     def _hold(self) -> None:
@@ -247,15 +278,17 @@ class ServerConnection(asyncio.Protocol):
             self._refuse("the token is another one")
         else:
             self.is_proven = True
+            self._session = Session(self._tell, self.source)
             self._frames.limit_bytes = FRAME_MAX_BYTES
             self._listener.proven(self)
             self._send(THE_CONNECTION, encode(Proved(prove(self._token, "server", challenge))))
 
     def _refuse(self, why: str) -> None:
-        self._listener.refused(self._source, why)
+        self._listener.refused(self.source, why)
         self._part(Failed(Reason.REFUSED, why))
 
     def _take_request(self, channel: int, body: bytes | bytearray) -> None:
+        assert self._session is not None
         answer = self._service.answer(self._session, channel, decode_request(body))
         if answer is not None:
             self._tell(channel, answer)
@@ -278,40 +311,73 @@ class ServerConnection(asyncio.Protocol):
     def _tell(self, channel: int, message: Answer | Changed) -> None:
         if self._is_over:
             return
-        body = self._encoded.encode(message)
-        if len(body) > ANSWER_MAX_BYTES:
-            body = encode(Failed(Reason.VALUE, f"an answer of {len(body)} bytes, more than {ANSWER_MAX_BYTES}"))
-        self._send(channel, body)
+        body = self._common.encode(message)
+        if body is not None:
+            self._send(channel, body)
+        elif isinstance(message, Changed):
+            self.drop()  # it must not miss a change; when it comes back, it hears that those are forgotten
+        else:
+            self._send(channel, encode(Failed(Reason.VALUE, f"an answer of more than {ANSWER_MAX_BYTES} bytes")))
 
     def _send(self, channel: int, body: bytes) -> None:
         assert self._transport is not None
         if self._can_write and len(body) <= PIECE_BYTES:
             self._write(frame(channel, body))
             return
-        if self._outbox_bytes and self._outbox_bytes + len(body) > OUTBOX_MAX_BYTES:
+        size = len(body) + MESSAGE_OVERHEAD_BYTES
+        if self._outbox_bytes and self._outbox_bytes + size > OUTBOX_MAX_BYTES:
             self.drop()
             return
-        self._outbox.append(HEADER.pack(len(body), channel))
-        self._outbox.append(body)
-        self._outbox_bytes += HEADER.size + len(body)
+        self._outbox.append((channel, body))
+        self._outbox_bytes += size
+        self._held.add(body)
+        self._held.wait(self)
         if self._can_write:
             self._write_more()
+        self._drop_surplus()
 
     def _write_more(self) -> None:
         """Write from the outbox in pieces until the kernel takes no more."""
-        assert self._transport is not None
         outbox = self._outbox
         while outbox and self._can_write:
-            piece = outbox.popleft()
-            if len(piece) == HEADER.size and outbox and len(outbox[0]) <= PIECE_BYTES:
-                piece = bytes(piece) + bytes(outbox.popleft())  # most bodies are short; one packet, not two
-            elif len(piece) > PIECE_BYTES:
-                whole = memoryview(piece)
-                outbox.appendleft(whole[PIECE_BYTES:])
-                piece = whole[:PIECE_BYTES]
+            channel, body = outbox[0]
+            piece: bytes | memoryview = memoryview(body)[self._written_bytes : self._written_bytes + PIECE_BYTES]
             self._outbox_bytes -= len(piece)
-            self._write(piece)
+            is_first = not self._written_bytes
+            self._written_bytes += len(piece)
+            if self._written_bytes == len(body):
+                outbox.popleft()
+                self._held.remove([body])
+                self._outbox_bytes -= MESSAGE_OVERHEAD_BYTES
+                self._written_bytes = 0
+            self._write(HEADER.pack(len(body), channel) + piece if is_first else piece)
+        self._held.move(self, is_waiting=self._is_waiting())
 
     def _write(self, data: bytes | memoryview) -> None:
         assert self._transport is not None
         self._transport.write(data if self._tls_session is None else self._tls_session.seal(data))
+
+    # What is held
+
+    def _is_waiting(self) -> bool:
+        return bool(self._outbox or self._incoming_bytes)
+
+    def _count_incoming(self) -> None:
+        """What has come and was not taken: a request that is not all there, or those that wait for the outbox."""
+        size = self._frames.held_bytes
+        if size != self._incoming_bytes and not self._is_over:
+            self._held.bytes += size - self._incoming_bytes
+            self._incoming_bytes = size
+            self._held.move(self, is_waiting=self._is_waiting())
+            self._drop_surplus()
+
+    def _drop_surplus(self) -> None:
+        while (surplus := self._held.surplus()) is not None:
+            surplus.drop()
+
+    def _let_go(self) -> None:
+        self._held.bytes -= self._incoming_bytes
+        self._held.remove(body for _, body in self._outbox)
+        self._held.move(self, is_waiting=False)
+        self._outbox.clear()
+        self._outbox_bytes = self._written_bytes = self._incoming_bytes = 0

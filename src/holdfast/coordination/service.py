@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from holdfast.coordination.errors import CompactedError, LeaseLostError
 from holdfast.coordination.model import check_key
+from holdfast.coordination.shares import Shares
 from holdfast.coordination.wire import (
+    ANSWER_MAX_BYTES,
     Changed,
     Failed,
     Found,
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from typing import Any, ClassVar, TypeAlias
 
     from holdfast.coordination.keyspace import KeySpace
-    from holdfast.coordination.model import Changes
+    from holdfast.coordination.model import Changes, Snapshot
     from holdfast.coordination.wire import Answer, Request
 
     Tell: TypeAlias = Callable[[int, Changed], None]
@@ -47,18 +49,19 @@ LISTED_MAX = 16
 WATCHES_MAX = 1_000
 """How many watches a connection may have."""
 
-LEASES_MAX = 1_000
-"""How many leases a connection may be granted that have not ended."""
+WATCHES_IN_ALL_MAX = 50_000
+"""How many watches there may be. Each takes 1 KiB and what its prefix takes. 10,000 nodes have one or two each. One
+source may have as many as are still free, so half of them."""
 
 
 class Session:
-    """One client: the leases that it was granted, its watches, and how it is told of changes."""
+    """One client: its watches, how it is told of changes, and the source that it counts for."""
 
-    __slots__ = ("leases", "tell", "watches")
+    __slots__ = ("source", "tell", "watches")
 
-    def __init__(self, tell: Tell) -> None:
+    def __init__(self, tell: Tell, source: str = "") -> None:
         self.tell = tell
-        self.leases: set[int] = set()
+        self.source = source
         self.watches: dict[int, Callable[[], None]] = {}
 
 
@@ -72,6 +75,7 @@ class Service:
         self._changed: Changed | None = None
         self._listed: dict[str, Listed] = {}
         self._listed_revision = 0
+        self._watches = Shares(WATCHES_IN_ALL_MAX)
         self._set_alarm()
 
     def stop(self) -> None:
@@ -94,8 +98,8 @@ class Service:
         """A client's connection is no more. Its leases keep their time."""
         for end in session.watches.values():
             end()
+            self._watches.give_back(session.source)
         session.watches.clear()
-        session.leases.clear()
 
     # Requests
 
@@ -104,24 +108,25 @@ class Service:
 
     def _get_prefix(self, _session: Session, _channel: int, request: GetPrefix) -> Listed:
         """The same object while nothing changes: those who come back all at once all ask for the same."""
-        if self._listed_revision != self.keyspace.revision:
-            self._listed.clear()
-            self._listed_revision = self.keyspace.revision
+        self._forget_listed()
         _check_prefix(request.prefix)
         if len(self._listed) >= LISTED_MAX:
             self._listed.clear()
         listed = self._listed.get(request.prefix)
         if listed is None:
-            listed = self._listed[request.prefix] = Listed(self.keyspace.get_prefix(request.prefix))
+            snapshot = self.keyspace.get_prefix(request.prefix)
+            if self.keyspace.entries_bytes > ANSWER_MAX_BYTES:  # rarely; otherwise any part of them is short enough
+                _check_length(snapshot)
+            listed = self._listed[request.prefix] = Listed(snapshot)
         return listed
 
     def _transact(self, _session: Session, _channel: int, request: Transact) -> Transacted:
-        return Transacted(self.keyspace.transact(request.transaction))
+        outcome = self.keyspace.transact(request.transaction)
+        self._forget_listed()
+        return Transacted(outcome)
 
     def _grant(self, session: Session, _channel: int, request: Grant) -> Granted:
-        self._make_room(session)
-        lease = self.keyspace.grant(request.ttl_s, self._loop.time())
-        session.leases.add(lease.id)
+        lease = self.keyspace.grant(request.ttl_s, self._loop.time(), session.source)
         self._set_alarm()
         return Granted(lease)
 
@@ -130,23 +135,31 @@ class Service:
 
     def _revoke(self, _session: Session, _channel: int, request: Revoke) -> Revoked:
         self.keyspace.revoke(request.lease)
+        self._forget_listed()
         return Revoked()
 
     def _watch(self, session: Session, channel: int, request: WatchFrom) -> Watching:
         _check_prefix(request.prefix)
         if channel in session.watches or len(session.watches) >= WATCHES_MAX:
             raise ValueError(f"more than {WATCHES_MAX} watches on one connection, or two of one number")
+        if not self._watches.has_room(session.source):
+            raise ValueError(
+                f"too many watches: the store has {self._watches.taken}, {self._watches.of(session.source)} of them "
+                f"from {session.source}; end some"
+            )
 
         def deliver(changes: Changes) -> None:
             session.tell(channel, self._change(changes))
 
         session.watches[channel] = self.keyspace.watch(request.prefix, request.from_revision, deliver)
+        self._watches.take(session.source)
         return Watching()
 
     def _unwatch(self, session: Session, channel: int, _request: Unwatch) -> None:
         end = session.watches.pop(channel, None)
         if end is not None:
             end()
+            self._watches.give_back(session.source)
 
     _HANDLERS: ClassVar[dict[type[Request], Callable[[Service, Session, int, Any], Answer | None]]] = {
         Get: _get,
@@ -159,6 +172,12 @@ class Service:
         Unwatch: _unwatch,
     }
 
+    def _forget_listed(self) -> None:
+        """After every change, not only before the next listing: they may be all that holds what was deleted."""
+        if self._listed_revision != self.keyspace.revision:
+            self._listed.clear()
+            self._listed_revision = self.keyspace.revision
+
     def _change(self, changes: Changes) -> Changed:
         """The same object for all watches that get the same changes."""
         if self._changed is None or self._changed.changes is not changes:
@@ -166,14 +185,6 @@ class Service:
         return self._changed
 
     # Leases
-
-    def _make_room(self, session: Session) -> None:
-        """Forget the session's leases that have ended, once there are many."""
-        if len(session.leases) < LEASES_MAX:
-            return
-        session.leases = {lease for lease in session.leases if self.keyspace.has_lease(lease)}
-        if len(session.leases) >= LEASES_MAX:
-            raise ValueError(f"more than {LEASES_MAX} leases on one connection")
 
     def _set_alarm(self) -> None:
         """Be woken when the next lease runs out."""
@@ -188,7 +199,15 @@ class Service:
         """Not upon requests: after a pause, those that keep a lease alive are read before it is ended."""
         self._expiry = None
         self.keyspace.expire(self._loop.time())
+        self._forget_listed()
         self._set_alarm()
+
+
+def _check_length(snapshot: Snapshot) -> None:
+    """Before it is encoded: that would take as much memory again."""
+    size = sum(len(entry.key) + len(entry.value) for entry in snapshot.entries)
+    if size > ANSWER_MAX_BYTES:
+        raise ValueError(f"an answer of {size} bytes, more than {ANSWER_MAX_BYTES}; ask for a longer prefix")
 
 
 def _check_prefix(prefix: str) -> None:

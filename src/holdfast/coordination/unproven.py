@@ -1,11 +1,14 @@
-"""Connections that have not proved themselves: how long each may take, and who has to go when there are too many.
+"""Connections that have not proved themselves: how long each may take, who has to go when there are too many, and whose
+turn it is.
 
 The one that goes is the oldest of whoever has the most. So a flood from one machine pushes out its own connections, and
-not those of machines that come to join.
+not those of machines that come to join. Sources take turns: a machine that comes to join waits for one connection of
+each other source, and not for all of a flood.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Generic, TypeVar
 
 TYPE_CHECKING = False
@@ -76,6 +79,40 @@ class Unproven(Generic[C]):
         else:
             del self._of[source]
         self._largest = max(self._largest, after) if after > before or self._largest in self._by_size else after
+
+
+class Turns(Generic[C]):
+    """Connections that wait for their turn, each with what it sent. Sources take turns."""
+
+    def __init__(self) -> None:
+        self._of: OrderedDict[str, dict[C, bytes]] = OrderedDict()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, connection: C, source: str, data: bytes) -> None:
+        """A connection waits for one turn at a time."""
+        self._of.setdefault(source, {})[connection] = data
+        self._count += 1
+
+    def remove(self, connection: C, source: str) -> None:
+        """It is gone; nothing happens if it does not wait."""
+        group = self._of.get(source, {})
+        if group.pop(connection, None) is not None:
+            self._count -= 1
+            if not group:
+                del self._of[source]
+
+    def take(self) -> tuple[C, bytes]:
+        """The next one: the oldest of the source that has waited for longest. Only if there is any."""
+        source, group = self._of.popitem(last=False)
+        connection = next(iter(group))
+        data = group.pop(connection)
+        self._count -= 1
+        if group:
+            self._of[source] = group
+        return connection, data
 
 
 def source_of(address: str) -> str:

@@ -196,8 +196,8 @@ def frame(channel: int, body: bytes) -> bytes:
 class Frames:
     """Bytes come in as they come, frames go out whole.
 
-    What is held is one body at most, and what was fed last. A body that comes in pieces is put together in one place,
-    so that it costs the same whatever the pieces are.
+    What is held is one body at most, as far as it has come, and what was fed last until it is taken. A body that comes
+    in pieces is put together in one place, so that it costs the same whatever the pieces are.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -205,8 +205,12 @@ class Frames:
         self._data = b""
         self._offset = 0
         self._channel = THE_CONNECTION
+        self._length = 0
         self._body: bytearray | None = None
-        self._filled = 0
+
+    @property
+    def held_bytes(self) -> int:
+        return len(self._data) + (0 if self._body is None else len(self._body))
 
     def feed(self, data: bytes) -> None:
         self._data = data if self._offset == len(self._data) else self._data[self._offset :] + data
@@ -226,24 +230,25 @@ class Frames:
             return self._fill(self._body)
         start = self._offset + HEADER.size
         if len(self._data) < start:
+            self.feed(b"")  # what was taken is let go
             return None
         length, self._channel = HEADER.unpack_from(self._data, self._offset)
         if length > self.limit_bytes:
             raise ProtocolError(f"a frame of {length} bytes, more than {self.limit_bytes}")
         self._offset = start
         if len(self._data) - start < length:
-            self._body = bytearray(length)
+            self._length = length
+            self._body = bytearray()  # it grows with what comes: a header alone says nothing true
             return self._fill(self._body)
         self._offset = start + length
         return self._channel, self._data[start : self._offset]
 
     def _fill(self, body: bytearray) -> tuple[int, bytearray] | None:
-        piece = memoryview(self._data)[self._offset : self._offset + len(body) - self._filled]
-        body[self._filled : self._filled + len(piece)] = piece
+        piece = memoryview(self._data)[self._offset : self._offset + self._length - len(body)]
+        body += piece
         self._offset += len(piece)
-        self._filled += len(piece)
-        if self._filled < len(body):
+        if len(body) < self._length:
+            self.feed(b"")
             return None
         self._body = None
-        self._filled = 0
         return self._channel, body
