@@ -198,6 +198,7 @@ class _Client:
         self.connection.connection_lost(None)
         self.service.stop()
         promise(self.listener.ended_count == 1, "the server is not told once that a connection ended")
+        promise(not self.connection._held.bytes, "what was held for a connection is counted on after its end")
         promise(not self.keyspace._watches, "a watch is left of a connection that ended")
         loop: Any = asyncio.get_running_loop()
         promise(all(timer.cancelled() for timer in loop._scheduled), "a timer is left of a connection that ended")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.coordination.unproven import Unproven, source_of
+from holdfast.coordination.unproven import Turns, Unproven, source_of
 
 
 def test_a_flood_pushes_out_its_own():
@@ -69,6 +69,30 @@ def test_the_one_that_goes_is_the_oldest_of_whoever_has_the_most(events):
             source = model[surplus]
             assert sizes[source] == max(sizes.values())
             assert surplus == min(connection for connection, of in model.items() if of == source)
+
+
+def test_sources_take_turns_and_each_has_its_oldest_go_first():
+    turns = Turns()
+    for number in range(3):
+        turns.add(f"flood {number}", "10.0.0.66", b"%d" % number)
+    turns.add("honest", "10.0.0.1", b"hello")
+    assert len(turns) == 4
+    taken = [turns.take() for _ in range(4)]
+    assert taken == [("flood 0", b"0"), ("honest", b"hello"), ("flood 1", b"1"), ("flood 2", b"2")]
+    assert not turns
+
+
+def test_who_is_gone_has_no_turn():
+    turns = Turns()
+    for number in range(3):
+        turns.add(number, "10.0.0.66", b"")
+    turns.add("honest", "10.0.0.1", b"")
+    for number in (0, 0, 1, 2, 7):
+        turns.remove(number, "10.0.0.66")
+    assert len(turns) == 1
+    assert turns.take() == ("honest", b"")
+    turns.remove("honest", "10.0.0.1")
+    assert not turns
 
 
 @pytest.mark.parametrize(

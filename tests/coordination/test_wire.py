@@ -157,3 +157,18 @@ def test_a_frame_that_is_too_long_is_known_by_its_header():
     frames.feed(HEADER.pack(101, 1))
     with pytest.raises(ProtocolError, match="101 bytes, more than 100"):
         frames.take()
+
+
+def test_what_is_held_is_what_came_and_not_what_a_header_promises():
+    frames = Frames(1 << 20)
+    frames.feed(HEADER.pack(1 << 20, 1))
+    assert frames.take() is None
+    assert frames.held_bytes == 0
+    for _ in range(15):
+        frames.feed(bytes(1 << 16))
+        assert frames.take() is None
+    assert frames.held_bytes == 15 << 16
+    frames.feed(bytes((1 << 16) + 3))
+    assert frames.take() == (1, bytes(1 << 20))
+    assert frames.take() is None
+    assert frames.held_bytes == 3, "the beginning of the next header, and nothing of the frame that was taken"

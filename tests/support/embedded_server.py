@@ -1,6 +1,7 @@
 """An embedded server as a process of its own.
 
 Run as a program it serves on a free port of the loopback interface, writes the port, and ends with its standard input.
+Its arguments are how many descriptors it may have (0 for as many as there are), and `tls` for a certificate of its own.
 """
 
 from __future__ import annotations
@@ -18,13 +19,12 @@ TOKEN = b"secret"
 class ServerProcess:
     """Use it as a context manager. `address` is where it serves."""
 
-    def __init__(self, descriptors_max=None):
-        self._descriptors_max = descriptors_max
+    def __init__(self, descriptors_max=0, *, has_tls=False):
+        self._arguments = [str(descriptors_max), "tls" if has_tls else "plain"]
 
     def __enter__(self):
-        argument = [] if self._descriptors_max is None else [str(self._descriptors_max)]
         self._process = subprocess.Popen(
-            [sys.executable, __file__, *argument], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, __file__, *self._arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self.address = ("127.0.0.1", int(self._process.stdout.readline()))
         return self
@@ -55,14 +55,21 @@ class ServerProcess:
         return self._process.returncode
 
     def memory_peak_bytes(self):
+        return self._memory("VmHWM:")
+
+    def memory_bytes(self):
+        return self._memory("VmRSS:")
+
+    def _memory(self, what):
         with open(f"/proc/{self.pid}/status") as status:
-            return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM:"))
+            return next(int(line.split()[1]) << 10 for line in status if line.startswith(what))
 
 
-async def serve():
+async def serve(has_tls):
     from holdfast.coordination.server import EmbeddedServer
+    from holdfast.coordination.tls import own_server_tls
 
-    server = EmbeddedServer(token=TOKEN)
+    server = EmbeddedServer(token=TOKEN, tls=own_server_tls() if has_tls else None)
     await server.start("127.0.0.1", 0)
     print(server.address[1], flush=True)
     ended = asyncio.Event()
@@ -73,6 +80,7 @@ async def serve():
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[1])))
-    asyncio.run(serve())
+    descriptors = int(sys.argv[1])
+    if descriptors:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+    asyncio.run(serve(sys.argv[2] == "tls"))

@@ -23,16 +23,19 @@ from holdfast.coordination.wire import (
 class RawPeer:
     """Use it as an asynchronous context manager."""
 
-    def __init__(self, address, *, tls=None, receive_buffer_bytes=None):
+    def __init__(self, address, *, tls=None, receive_buffer_bytes=None, source=None):
         self._address = address
         self._tls = tls
         self._receive_buffer_bytes = receive_buffer_bytes
+        self._source = source
 
     async def __aenter__(self):
         plain = socket.socket(socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET)
         plain.setblocking(False)
         if self._receive_buffer_bytes is not None:
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
+        if self._source is not None:
+            plain.bind((self._source, 0))
         await asyncio.get_running_loop().sock_connect(plain, self._address)
         self.reader, self.writer = await asyncio.open_connection(sock=plain, limit=1 << 10)
         return self
