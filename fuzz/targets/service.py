@@ -171,9 +171,9 @@ def _run(data: bytes) -> None:
         _check(keyspace, follower)
     for client in clients:
         service.leave(client.session)
-    promise(not service._watches.taken, "watches are counted on for clients that are gone")
     end()
     promise(not keyspace._watches and not keyspace._lengths, "watches are left of clients that are gone")
+    promise(not service._watches.taken, "watches are counted on for clients that are gone")
     service.stop()
 
 
