@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 from holdfast.agent.state import TRANSITIONS
-from holdfast.rendezvous.elastic_settings import KEEP_ALIVE_ATTEMPTS, KEEP_ALIVE_INTERVAL_S
+from holdfast.rendezvous.known_settings import KEEP_ALIVE_ATTEMPTS, KEEP_ALIVE_INTERVAL_S
 from holdfast.rendezvous.membership import FENCE_AT, STOP_AT
 
 

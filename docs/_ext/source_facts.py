@@ -159,7 +159,7 @@ def exit_codes() -> str:
 
 def rendezvous_settings() -> str:
     """Which settings each backend knows."""
-    from holdfast.rendezvous import elastic_settings as known  # noqa: PLC0415 - one of several facts
+    from holdfast.rendezvous import known_settings as known  # noqa: PLC0415 - one of several facts
 
     embedded, etcd = known.COMMON_KEYS | known.EMBEDDED_KEYS, known.COMMON_KEYS | known.ETCD_KEYS
     rows = ([code(key), _yes(key in embedded), _yes(key in etcd)] for key in sorted(embedded | etcd))

@@ -17,13 +17,8 @@ from fuzz.targets.command_line import ERROR_EXTRA_CHARS, ERROR_FACTOR, TOKEN
 from holdfast.cli.configuration import rdzv_settings
 from holdfast.coordination.keyspace import TTL_MAX_S, TTL_MIN_S
 from holdfast.errors.tree import InputError
-from holdfast.rendezvous.elastic_settings import (
-    COMMON_KEYS,
-    EMBEDDED_KEYS,
-    ETCD_KEYS,
-    RUN_ID_MAX_BYTES,
-    ElasticSettings,
-)
+from holdfast.rendezvous.elastic_settings import RUN_ID_MAX_BYTES, ElasticSettings
+from holdfast.rendezvous.known_settings import COMMON_KEYS, EMBEDDED_KEYS, ETCD_KEYS
 from holdfast.rendezvous.parameters import RendezvousParameters
 from holdfast.rendezvous.records import NO_RANK, Keys
 

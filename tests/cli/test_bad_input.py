@@ -44,6 +44,11 @@ def assert_refused(ended, start):
         ("--rdzv-backend nonsense", "--rdzv-backend 'nonsense': "),
         ("--nnodes 2 --rdzv-endpoint a:b", "--rdzv-endpoint 'a:b': "),
         ("--rdzv-conf a", "--rdzv-conf 'a': "),
+        ("--standalone --rdzv-conf a", "--rdzv-conf 'a': "),
+        ("--rdzv-conf join_timeout=soon", "--rdzv-conf join_timeout=soon: "),
+        ("--standalone --rdzv-conf join_timeout=soon", "--rdzv-conf join_timeout=soon: "),
+        ("--rdzv-backend c10d --rdzv-conf is_host=perhaps", "--rdzv-conf is_host=perhaps: "),
+        ("--nnodes 2 --rdzv-conf keep_alive_max_attempt=1", "--rdzv-conf keep_alive_max_attempt=1: "),
         ("--event-log-handler nonsense", "--event-log-handler 'nonsense': "),
         ("--signals-to-handle SIGX", "--signals-to-handle 'SIGX': "),
         ("--start-method nonsense", "--start-method 'nonsense': "),
@@ -84,6 +89,14 @@ def test_a_flag(options, start, holdfast, script):
 def test_a_flag_of_a_job_on_several_nodes(options, start, holdfast, script):
     place = ("--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:29431")
     assert_refused(holdfast("run", *place, *options.split(), script()), start)
+
+
+@pytest.mark.parametrize("options", ["", "--standalone", "--rdzv-endpoint 127.0.0.1:29431"])
+def test_a_setting_that_is_unknown_is_named_and_the_job_runs(options, holdfast, script):
+    ran = holdfast("run", *options.split(), "--rdzv-conf", "join_timeut=5", script("print('it ran')"))
+    assert (ran.returncode, ran.stdout) == (0, "it ran\n")
+    assert ran.stderr.count("\n") == 1
+    assert ran.stderr.endswith("such a setting; did you mean join_timeout?\n")
 
 
 @pytest.mark.parametrize(

@@ -57,12 +57,13 @@ def test_the_version_and_the_commands_do_not_even_need_a_parser():
     assert "argparse" not in imported_by(HELP, "--version") | imported_by(HELP, "--help")
 
 
-def test_a_whole_job_imports_none_of_the_heavy_modules(tmp_path):
+@pytest.mark.parametrize("options", [[], ["--rdzv-conf", "join_timeout=60,is_host=true"]])
+def test_a_whole_job_imports_none_of_the_heavy_modules(options, tmp_path):
     """Of the agent and its keeper, which writes to the same stderr; the workers' imports are not shown."""
     script = tmp_path / "no_op.py"
     script.write_text("")
     ran = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "holdfast", "run", "--nproc-per-node", "2", str(script)],
+        [sys.executable, "-X", "importtime", "-m", "holdfast", "run", *options, "--nproc-per-node", "2", str(script)],
         capture_output=True,
         text=True,
         timeout=60,

@@ -12,7 +12,7 @@ from holdfast.agent import WorkerGroup, WorkerSpec
 from holdfast.agent.environment import worker_environment
 from holdfast.cli.options import GROUPS
 from holdfast.errors.kind import FailureKind
-from holdfast.rendezvous import RendezvousParameters, elastic_settings, rendezvous_handler_registry
+from holdfast.rendezvous import RendezvousParameters, known_settings, rendezvous_handler_registry
 
 IMPORTS_TORCH = True
 
@@ -92,7 +92,7 @@ def test_every_variable_that_the_source_names_is_in_the_reference():
 
 def test_every_setting_of_the_rendezvous_is_explained():
     explained = read("many-machines.md") + read("reference/settings.md")
-    for key in elastic_settings.COMMON_KEYS | elastic_settings.EMBEDDED_KEYS | elastic_settings.ETCD_KEYS:
+    for key in known_settings.COMMON_KEYS | known_settings.EMBEDDED_KEYS | known_settings.ETCD_KEYS:
         assert f"`{key}`" in explained, key
 
 

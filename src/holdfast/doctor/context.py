@@ -6,15 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.coordination.loopback import is_loopback
 from holdfast.errors.tree import InputError
-from holdfast.rendezvous.elastic_settings import (
-    EMBEDDED_PORT,
-    ETCD_KEEP_ALIVE_ATTEMPTS,
-    ETCD_PORT,
-    ETCD_PREFIX,
-    KEEP_ALIVE_ATTEMPTS,
-    KEEP_ALIVE_INTERVAL_S,
-    ElasticSettings,
-)
+from holdfast.rendezvous.elastic_settings import EMBEDDED_PORT, ETCD_PORT, ETCD_PREFIX, ElasticSettings
+from holdfast.rendezvous.known_settings import ETCD_KEEP_ALIVE_ATTEMPTS, KEEP_ALIVE_ATTEMPTS, KEEP_ALIVE_INTERVAL_S
 from holdfast.rendezvous.parameters import RendezvousParameters
 from holdfast.rendezvous.static import parse_endpoint
 

@@ -8,13 +8,12 @@ from urllib.parse import quote
 
 from holdfast.coordination.loopback import is_loopback
 from holdfast.errors.tree import InputError
-from holdfast.logger import get_logger
 from holdfast.rendezvous.addresses import bracketed
 from holdfast.rendezvous.decide import Settings
 from holdfast.rendezvous.hosting import agent_serves
+from holdfast.rendezvous.known_settings import Times, warn_of_unknown
 from holdfast.rendezvous.meeting_place import EmbeddedPlace, EtcdPlace
 from holdfast.rendezvous.records import NO_RANK
-from holdfast.rendezvous.restarts import STEADY_S
 from holdfast.rendezvous.static import parse_endpoint
 from holdfast.rendezvous.store_access import access_from
 
@@ -35,51 +34,8 @@ ETCD_PREFIX = "/holdfast/"
 RUN_ID_MAX_BYTES = 512
 """How long a run id may be, as it stands in keys of the store: those have 1,024 bytes at most."""
 
-JOIN_TIMEOUT_S = 600.0
-"""How long a node waits for enough others, where nobody says otherwise."""
-
-LAST_CALL_S = 5.0
-"""Shorter than torch's 30 s: a node that comes later is let in all the same."""
-
-CLOSE_TIMEOUT_S = 30.0
-"""How long the node that serves the store stays for the others to leave, where nobody says otherwise."""
-
-KEEP_ALIVE_INTERVAL_S = 1.0
-"""How often a node says that it is there, where nobody says otherwise."""
-
-KEEP_ALIVE_INTERVAL_MIN_S = 0.01
-"""More often than that would only keep the store busy."""
-
-KEEP_ALIVE_ATTEMPTS_MIN = 2
-"""One late message must not cost a node."""
-
-KEEP_ALIVE_ATTEMPTS = 3
-"""A node that is not heard of for interval times attempts is lost: 3 s."""
-
-ETCD_KEEP_ALIVE_ATTEMPTS = 8
-"""With etcd 8 s. When etcd loses its leader, no lease can be renewed until it has another one. That takes 1 to 2 s, and
-as long again if the votes are split; 2.4 s was the longest of 20 that were measured. The last renewal may be 1 s old by
-then, and workers are stopped at three quarters of the lease, so 6 s hold two elections and 1 s to spare.
-"""
-
 SLURM_RANK_MAX_DIGITS = 9
 """A longer number is no place in Slurm's step."""
-
-EMBEDDED_KEYS = frozenset(("is_host", "store_type", "token", "token_file", "ca_cert", "ssl_cert", "ssl_cert_key"))
-ETCD_KEYS = frozenset(
-    ("user", "password", "protocol", "etcd_prefix", "ca_cert", "ssl_cert", "ssl_cert_key", "cacert", "cert", "key")
-)
-COMMON_KEYS = frozenset(
-    (
-        *("join_timeout", "last_call_timeout", "close_timeout", "keep_alive_interval", "keep_alive_max_attempt"),
-        "steady_time",
-        *("store_users", "store_peers"),
-        *("store_host", "rank", "heartbeat_timeout", "read_timeout", "timeout"),
-    )
-)
-"""The last three are accepted, and mean nothing here."""
-
-log = get_logger(__name__)
 
 
 class ElasticSettings:
@@ -88,66 +44,29 @@ class ElasticSettings:
     __slots__ = ("access", "agent_serves", "close_timeout_s", "keep_alive_s", "limits", "place", "rank", "ttl_s")
 
     def __init__(self, params: RendezvousParameters, environ: Mapping[str, str] = os.environ) -> None:
-        is_etcd = params.backend == "etcd"
-        for key in sorted(params.config.keys() - COMMON_KEYS - (ETCD_KEYS if is_etcd else EMBEDDED_KEYS)):
-            log.warning("--rdzv-conf %s: the backend %s has no such setting", key, params.backend)
+        warn_of_unknown(params)
         if len(quote(params.run_id, safe="", errors="backslashreplace")) > RUN_ID_MAX_BYTES:
             raise InputError(
                 f"--rdzv-id {params.run_id[:40]!r}...: it has {len(params.run_id)} characters; give a shorter one, of "
                 f"{RUN_ID_MAX_BYTES} bytes at most (a character that needs quoting takes 3 or more)"
             )
-        self.keep_alive_s = _seconds(params, "keep_alive_interval", KEEP_ALIVE_INTERVAL_S, KEEP_ALIVE_INTERVAL_MIN_S)
-        attempts = _attempts(params, ETCD_KEEP_ALIVE_ATTEMPTS if is_etcd else KEEP_ALIVE_ATTEMPTS)
-        self.ttl_s = _lease_s(self.keep_alive_s, attempts)
-        self.close_timeout_s = _seconds(params, "close_timeout", CLOSE_TIMEOUT_S)
-        last_call_s = _seconds(params, "last_call_timeout", LAST_CALL_S)
+        times = Times(params)
+        self.keep_alive_s = times.keep_alive_s
+        self.ttl_s = times.lease_s()
+        self.close_timeout_s = times.close_timeout_s
         self.limits = Settings(
             min_nodes=params.min_nodes,
             max_nodes=params.max_nodes,
-            last_call_s=last_call_s,
+            last_call_s=times.last_call_s,
             # Who asks for it wants to wait for a lost node to come back; by default nobody waits for the dead.
-            recall_s=last_call_s if params.get("last_call_timeout") is not None else 0.0,
-            join_timeout_s=_seconds(params, "join_timeout", JOIN_TIMEOUT_S),
-            steady_s=_seconds(params, "steady_time", STEADY_S),
+            recall_s=times.last_call_s if params.get("last_call_timeout") is not None else 0.0,
+            join_timeout_s=times.join_timeout_s,
+            steady_s=times.steady_s,
         )
         self.rank = _rank(params, environ)
         self.agent_serves = agent_serves(params.get("store_host"))
         self.access = access_from(params)
-        self.place = _etcd(params, self.ttl_s) if is_etcd else _embedded(params, self.ttl_s, environ)
-
-
-def _seconds(params: RendezvousParameters, key: str, default: float, least_s: float = 0.0) -> float:
-    value = params.get(key, default)
-    try:
-        seconds = float(value)
-    except (TypeError, ValueError, OverflowError):
-        seconds = -1.0
-    if not 0 < seconds < float("inf"):
-        raise InputError(f"--rdzv-conf {key}={value}: a number of seconds is needed, more than 0")
-    if seconds < least_s:
-        raise InputError(f"--rdzv-conf {key}={value}: {least_s:g} s is the least")
-    return seconds
-
-
-def _attempts(params: RendezvousParameters, default: int) -> int:
-    attempts = params.get_as_int("keep_alive_max_attempt", default)
-    if attempts is None:
-        return default
-    if attempts < KEEP_ALIVE_ATTEMPTS_MIN:
-        raise InputError(f"--rdzv-conf keep_alive_max_attempt={attempts}: {KEEP_ALIVE_ATTEMPTS_MIN} is the least")
-    return attempts
-
-
-def _lease_s(interval_s: float, attempts: int) -> float:
-    """How long a node is counted as there after it was last heard of."""
-    from holdfast.coordination.keyspace import TTL_MAX_S, TTL_MIN_S  # noqa: PLC0415 - only where nodes meet
-
-    if not TTL_MIN_S / interval_s <= attempts <= TTL_MAX_S / interval_s:
-        raise InputError(
-            f"--rdzv-conf keep_alive_interval={interval_s:g},keep_alive_max_attempt={attempts}: the interval times the "
-            f"attempts is how long a lease holds, and that can be {TTL_MIN_S:g} to {TTL_MAX_S:g} s"
-        )
-    return min(max(interval_s * attempts, TTL_MIN_S), TTL_MAX_S)
+        self.place = _etcd(params, self.ttl_s) if params.backend == "etcd" else _embedded(params, self.ttl_s, environ)
 
 
 def _rank(params: RendezvousParameters, environ: Mapping[str, str]) -> int:

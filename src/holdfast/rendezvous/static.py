@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 DEFAULT_MASTER_PORT = 29500
+OWN_SETTINGS = frozenset(("rank", "store_host", "timeout"))
+"""The settings that options of their own, or defaults, give to every job. These alone need no other check."""
 
 _ENDPOINT = re.compile(
     r"\[([0-9a-fA-F:.%\w]+)\](?::(\d{1,9}))?"  # [fd00::1] or [fd00::1]:29500
@@ -62,6 +64,7 @@ class StaticRendezvous(RendezvousHandler):
     @classmethod
     def alone(cls, params: RendezvousParameters) -> StaticRendezvous:
         """For a single node, which has nobody to meet, whatever backend it was told to use."""
+        _check_unused(params)
         address = params.local_addr or LOOPBACK
         return cls(address, None, 0, 1, params.run_id, params.backend, params.get("store_host"), _access(params))
 
@@ -79,6 +82,7 @@ class StaticRendezvous(RendezvousHandler):
             raise InputError(f"--node-rank {rank}: {params.max_nodes} nodes have the ranks 0 to {params.max_nodes - 1}")
         if not params.endpoint and params.max_nodes == 1:
             return cls.alone(params)
+        _check_unused(params)
         host, port = parse_endpoint(params.endpoint, DEFAULT_MASTER_PORT)
         return cls(
             *(host, port, rank, params.max_nodes, params.run_id),
@@ -145,6 +149,15 @@ class StaticRendezvous(RendezvousHandler):
 
     def leave(self) -> None:
         self._let_go()
+
+
+def _check_unused(params: RendezvousParameters) -> None:
+    params.get_as_int("rank")
+    if params.config.keys() <= OWN_SETTINGS:
+        return
+    from holdfast.rendezvous.known_settings import check_unused  # noqa: PLC0415 - most jobs give no settings
+
+    check_unused(params)
 
 
 def _access(params: RendezvousParameters) -> Access | None:

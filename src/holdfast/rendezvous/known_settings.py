@@ -1,0 +1,153 @@
+"""Which settings ``--rdzv-conf`` may hold, and the values that mean the same to every backend.
+
+A job that meets nobody uses few of them. It checks all of them, so that a mistake is seen on one machine already.
+"""
+
+from __future__ import annotations
+
+from holdfast.errors.tree import InputError
+from holdfast.logger import get_logger
+from holdfast.rendezvous.restarts import STEADY_S
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.rendezvous.parameters import RendezvousParameters
+
+JOIN_TIMEOUT_S = 600.0
+"""How long a node waits for enough others, where nobody says otherwise."""
+
+LAST_CALL_S = 5.0
+"""Shorter than torch's 30 s: a node that comes later is let in all the same."""
+
+CLOSE_TIMEOUT_S = 30.0
+"""How long the node that serves the store stays for the others to leave, where nobody says otherwise."""
+
+KEEP_ALIVE_INTERVAL_S = 1.0
+"""How often a node says that it is there, where nobody says otherwise."""
+
+KEEP_ALIVE_INTERVAL_MIN_S = 0.01
+"""More often than that would only keep the store busy."""
+
+KEEP_ALIVE_ATTEMPTS_MIN = 2
+"""One late message must not cost a node."""
+
+KEEP_ALIVE_ATTEMPTS = 3
+"""A node that is not heard of for interval times attempts is lost: 3 s."""
+
+ETCD_KEEP_ALIVE_ATTEMPTS = 8
+"""With etcd 8 s. When etcd loses its leader, no lease can be renewed until it has another one. That takes 1 to 2 s, and
+as long again if the votes are split; 2.4 s was the longest of 20 that were measured. The last renewal may be 1 s old by
+then, and workers are stopped at three quarters of the lease, so 6 s hold two elections and 1 s to spare.
+"""
+
+EMBEDDED_KEYS = frozenset(("is_host", "store_type", "token", "token_file", "ca_cert", "ssl_cert", "ssl_cert_key"))
+ETCD_KEYS = frozenset(
+    ("user", "password", "protocol", "etcd_prefix", "ca_cert", "ssl_cert", "ssl_cert_key", "cacert", "cert", "key")
+)
+KEEP_ALIVE_KEYS = frozenset(("keep_alive_interval", "keep_alive_max_attempt"))
+COMMON_KEYS = KEEP_ALIVE_KEYS | frozenset(
+    (
+        *("join_timeout", "last_call_timeout", "close_timeout"),
+        "steady_time",
+        *("store_users", "store_peers"),
+        *("store_host", "rank", "heartbeat_timeout", "read_timeout", "timeout"),
+    )
+)
+"""The last three are accepted, and mean nothing here."""
+
+KEYS = {"c10d": COMMON_KEYS | EMBEDDED_KEYS, "etcd": COMMON_KEYS | ETCD_KEYS}
+"""What each backend knows. Any other built-in one takes what one of these knows."""
+
+log = get_logger(__name__)
+
+
+class Times:
+    """The settings that are times, in seconds.
+
+    Raises:
+        InputError: a value is no such time.
+    """
+
+    __slots__ = ("attempts", "close_timeout_s", "join_timeout_s", "keep_alive_s", "last_call_s", "steady_s")
+
+    def __init__(self, params: RendezvousParameters) -> None:
+        self.keep_alive_s = _seconds(params, "keep_alive_interval", KEEP_ALIVE_INTERVAL_S, KEEP_ALIVE_INTERVAL_MIN_S)
+        self.attempts = _attempts(params)
+        self.close_timeout_s = _seconds(params, "close_timeout", CLOSE_TIMEOUT_S)
+        self.last_call_s = _seconds(params, "last_call_timeout", LAST_CALL_S)
+        self.join_timeout_s = _seconds(params, "join_timeout", JOIN_TIMEOUT_S)
+        self.steady_s = _seconds(params, "steady_time", STEADY_S)
+
+    def lease_s(self) -> float:
+        """How long a node is counted as there after it was last heard of.
+
+        Raises:
+            InputError: no store grants such a lease.
+        """
+        from holdfast.coordination.keyspace import TTL_MAX_S, TTL_MIN_S  # noqa: PLC0415 - 30 ms, where leases count
+
+        interval_s, attempts = self.keep_alive_s, self.attempts
+        if not TTL_MIN_S / interval_s <= attempts <= TTL_MAX_S / interval_s:
+            raise InputError(
+                f"--rdzv-conf keep_alive_interval={interval_s:g},keep_alive_max_attempt={attempts}: the interval times "
+                f"the attempts is how long a lease holds, and that can be {TTL_MIN_S:g} to {TTL_MAX_S:g} s"
+            )
+        return min(max(interval_s * attempts, TTL_MIN_S), TTL_MAX_S)
+
+
+def check_unused(params: RendezvousParameters) -> None:
+    """See that settings are as they must be, for nodes that meet nobody and use few of them.
+
+    Raises:
+        InputError: a value is one that no backend takes.
+    """
+    warn_of_unknown(params)
+    times = Times(params)
+    if params.config.keys() & KEEP_ALIVE_KEYS:
+        times.lease_s()
+    params.get_as_bool("is_host")
+
+
+def warn_of_unknown(params: RendezvousParameters) -> None:
+    """Name the settings that the backend does not have. torchrun takes any, so they do not end the job."""
+    every = frozenset().union(*KEYS.values())
+    known = KEYS.get(params.backend, every)
+    for key in sorted(params.config.keys() - known):
+        if params.backend in KEYS:
+            said = f"the backend {params.backend} has no such setting"
+        else:
+            said = "no backend has such a setting"
+        log.warning("--rdzv-conf %s: %s%s", key, said, _advice(key, known))
+
+
+def _advice(key: str, known: frozenset[str]) -> str:
+    others = [backend for backend, keys in KEYS.items() if key in keys]
+    if others:
+        return f"; the backend {others[0]} has it"
+    from difflib import get_close_matches  # noqa: PLC0415 - only after a mistake
+
+    nearest = get_close_matches(key.lower().replace("-", "_"), sorted(known), n=1)
+    return f"; did you mean {nearest[0]}?" if nearest else ""
+
+
+def _seconds(params: RendezvousParameters, key: str, default: float, least_s: float = 0.0) -> float:
+    value = params.get(key, default)
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError, OverflowError):
+        seconds = -1.0
+    if not 0 < seconds < float("inf"):
+        raise InputError(f"--rdzv-conf {key}={value}: a number of seconds is needed, more than 0")
+    if seconds < least_s:
+        raise InputError(f"--rdzv-conf {key}={value}: {least_s:g} s is the least")
+    return seconds
+
+
+def _attempts(params: RendezvousParameters) -> int:
+    default = ETCD_KEEP_ALIVE_ATTEMPTS if params.backend == "etcd" else KEEP_ALIVE_ATTEMPTS
+    attempts = params.get_as_int("keep_alive_max_attempt", default)
+    if attempts is None:
+        return default
+    if attempts < KEEP_ALIVE_ATTEMPTS_MIN:
+        raise InputError(f"--rdzv-conf keep_alive_max_attempt={attempts}: {KEEP_ALIVE_ATTEMPTS_MIN} is the least")
+    return attempts

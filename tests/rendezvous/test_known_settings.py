@@ -1,0 +1,73 @@
+"""Which settings there are, and what is said of those that there are not."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import InputError
+from holdfast.rendezvous import RendezvousParameters, rendezvous_handler_registry
+
+
+def alone(backend="static", **config):
+    """A handler of a single node, which meets nobody."""
+    return rendezvous_handler_registry.create_handler(RendezvousParameters(backend, "", "run", 1, 1, **config))
+
+
+def several(backend="static", **config):
+    """A handler of one of several nodes, none of which has to be there."""
+    endpoint = "127.0.0.1:29431"
+    return rendezvous_handler_registry.create_handler(
+        RendezvousParameters(backend, endpoint, "run", 2, 2, **{"rank": 1, **config})
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "backend", "key", "said"),
+    [
+        (alone, "static", "join_timeut", "no backend has such a setting; did you mean join_timeout?"),
+        (alone, "static", "nonsense", "no backend has such a setting"),
+        (alone, "c10d", "tokenfile", "the backend c10d has no such setting; did you mean token_file?"),
+        (alone, "etcd", "pasword", "the backend etcd has no such setting; did you mean password?"),
+        (several, "static", "store_user", "no backend has such a setting; did you mean store_users?"),
+        (several, "c10d", "JOIN_TIMEOUT", "the backend c10d has no such setting; did you mean join_timeout?"),
+        (several, "c10d", "close-timeout", "the backend c10d has no such setting; did you mean close_timeout?"),
+        # A guess would be wrong here: cert is etcd's name for ssl_cert, and looks like ca_cert.
+        (several, "c10d", "cert", "the backend c10d has no such setting; the backend etcd has it"),
+    ],
+)
+def test_an_unknown_setting_is_named_with_the_nearest_known_one(make, backend, key, said, caplog):
+    make(backend, **{key: "1"}).shutdown()
+    assert [record.getMessage() for record in caplog.records] == [f"--rdzv-conf {key}: {said}"]
+
+
+@pytest.mark.parametrize("make", [alone, several])
+def test_a_job_without_a_backend_takes_the_settings_of_all(make, caplog):
+    """A command line that is tried on one machine first is not wrong there."""
+    made = make(token="secret", is_host="true", user="somebody", etcd_prefix="/", timeout=900, store_host="agent")
+    made.shutdown()
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("make", [alone, several])
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"join_timeout": "soon"}, "--rdzv-conf join_timeout=soon: a number of seconds is needed"),
+        ({"last_call_timeout": "0"}, "--rdzv-conf last_call_timeout=0: a number of seconds is needed"),
+        ({"close_timeout": "nan"}, "--rdzv-conf close_timeout=nan: a number of seconds is needed"),
+        ({"steady_time": "-1"}, "--rdzv-conf steady_time=-1: a number of seconds is needed"),
+        ({"keep_alive_interval": "x"}, "--rdzv-conf keep_alive_interval=x: a number of seconds is needed"),
+        ({"keep_alive_interval": "1e6"}, "keep_alive_interval=1e.06,keep_alive_max_attempt=3: "),
+        ({"keep_alive_max_attempt": "1"}, "--rdzv-conf keep_alive_max_attempt=1: 2 is the least"),
+        ({"is_host": "perhaps"}, "--rdzv-conf is_host=perhaps: write is_host=true or is_host=false"),
+    ],
+)
+def test_a_value_that_no_backend_takes_is_refused_without_one_too(make, config, message):
+    with pytest.raises(InputError, match=message):
+        make(**config)
+
+
+@pytest.mark.parametrize("backend", ["static", "c10d", "etcd"])
+def test_the_rank_of_a_single_node_is_a_number(backend):
+    with pytest.raises(InputError, match="--rdzv-conf rank=first: a whole number is needed"):
+        alone(backend, rank="first")
