@@ -608,7 +608,7 @@ def test_certificates(tmp_path):
                 revision = await put(store, "key")
                 assert (await anext(store.watch("key", 1))).revision == revision
             text = await refusal(cluster.endpoints, ca_cert=strangers.ca_cert, **identity)
-            assert ": no secure connection; check the certificates: " in text
+            assert ": no secure connection; check the certificates (ca_cert, ssl_cert, ssl_cert_key in " in text
             assert "\n" not in text
             # Whether a server that hangs up is one that wants a certificate cannot be told.
             for options in ({}, {"ca_cert": ours.ca_cert}):
@@ -699,6 +699,7 @@ def test_what_does_not_fit_together_is_refused_at_once(endpoints, options, text)
         ("RESOURCE_EXHAUSTED", "etcdserver: mvcc: database space exceeded", StoreFullError),
         ("INVALID_ARGUMENT", "etcdserver: request is too large", ValueError),
         ("UNKNOWN", "tls: bad certificate", InsecureError),
+        ("UNAVAILABLE", "last error: UNKNOWN: UNAUTHENTICATED: Hostname Verification Check failed.", InsecureError),
         ("UNAVAILABLE", "last error: UNKNOWN: ipv4:10.0.0.1:2379: tcp handshaker shutdown", StoreUnavailableError),
     ],
 )
@@ -709,14 +710,36 @@ def test_errors_are_ours(code, details, expected):
     assert str(error).startswith("etcd at host:1")
 
 
-def test_what_may_be_behind_a_connection_that_breaks_with_tls():
-    for details, hint in (
-        ("last error: UNAVAILABLE: Handshake read failed (Socket closed)", "perhaps it does not speak TLS"),
-        (
-            "last error: UNAVAILABLE: Unwrap failed (TSI_DATA_CORRUPTED)",
-            "perhaps it wants to see a certificate of ours",
-        ),
-    ):
-        error = as_ours("UNAVAILABLE", details, "host:1")
-        assert type(error) is StoreUnavailableError  # it may be the network as well
-        assert str(error).endswith(f"({hint})")
+@pytest.mark.parametrize(
+    ("details", "is_plain", "hint"),
+    [
+        ("Handshake read failed (Socket closed)", False, "perhaps it does not speak TLS"),
+        ("Unwrap failed (TSI_DATA_CORRUPTED)", False, "perhaps it wants to see a certificate that it trusts: ssl_cert"),
+        ("Socket closed", True, "it may speak TLS: write https://"),
+        ("recvmsg:Connection reset by peer (104)", True, "it may speak TLS: write https://"),
+        ("Socket closed", False, ""),
+        ("Failed to connect to remote host: Connection refused", True, ""),
+    ],
+)
+def test_what_may_be_behind_a_connection_that_breaks(details, is_plain, hint):
+    error = as_ours("UNAVAILABLE", f"last error: UNAVAILABLE: ipv4:{details}", "host:1", is_plain=is_plain)
+    assert type(error) is StoreUnavailableError  # it may be the network as well
+    said, opening, behind = str(error).rpartition(" (") if hint else (str(error), "", "")
+    assert said.endswith(details)
+    assert behind.startswith(hint)
+    assert bool(opening) == bool(hint)
+
+
+def test_an_etcd_that_has_answered_is_not_taken_for_one_with_tls(tmp_path):
+    """A member that ends in the middle of something breaks the connection in the same way."""
+    with EtcdCluster(1, tmp_path / "etcd") as cluster:
+
+        async def story():
+            async with EtcdStore(cluster.endpoints, answer_timeout_s=1.0) as store:
+                await store.get("key")
+                cluster.kill(0)
+                with pytest.raises(StoreUnavailableError) as raised:
+                    await store.get("key")
+                assert "TLS" not in str(raised.value)
+
+        run(story())

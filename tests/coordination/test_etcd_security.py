@@ -42,7 +42,7 @@ def test_files_that_cannot_be_used_are_named(files, certificates, tmp_path):
     for given in ((bad, None, None), (ca_cert, bad, key), (ca_cert, cert, bad)):
         with pytest.raises(InputError, match=f"{bad}.* cannot be used"):
             TlsFiles(*given)
-    with pytest.raises(InputError, match=r"client\.pem' and its key .*server\.key' cannot be used"):
+    with pytest.raises(InputError, match=r"\(ssl_cert\) .*client\.pem' and its key \(ssl_cert_key\) .* cannot be used"):
         TlsFiles(ca_cert, cert, certificates.server_key)
 
 
@@ -54,8 +54,15 @@ def test_the_systems_authorities_are_trusted_unless_others_are_named(files, monk
 
 def test_nobody_else_is_trusted_in_the_place_of_whom_the_environment_names(monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/ca.pem")
-    with pytest.raises(InputError, match=r"the certificate '/nowhere/ca\.pem' cannot be read"):
+    with pytest.raises(InputError, match=r"SSL_CERT_FILE\) '/nowhere/ca\.pem' cannot be read"):
         TlsFiles(None, None, None)
+
+
+def test_a_file_that_is_not_there_is_named_with_its_setting(files):
+    for place, setting in enumerate(("ca_cert", "ssl_cert", "ssl_cert_key")):
+        given = [*files[:place], "/nowhere", *files[place + 1 :]]
+        with pytest.raises(InputError, match=rf"^etcd: the [a-z ]+ \({setting}\b.* '/nowhere' cannot be read: No such"):
+            TlsFiles(*given)
 
 
 def test_authorities_are_found_where_distributions_keep_them(files, monkeypatch):
@@ -76,7 +83,7 @@ def test_what_the_system_trusts_can_be_used(monkeypatch):
 
 def test_a_key_belongs_to_a_certificate(files):
     for cert, key in ((files[1], None), (None, files[2])):
-        with pytest.raises(InputError, match="given together"):
+        with pytest.raises(InputError, match="given together: name both with ssl_cert and ssl_cert_key"):
             TlsFiles(files[0], cert, key)
 
 

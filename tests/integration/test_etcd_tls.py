@@ -116,8 +116,25 @@ def test_an_authority_that_is_not_trusted_is_one_clear_line(etcd, run):
         ended = run(f"https://{host}:{port}", f"{USER}{settings}{etcd.ours}", **environment)
         assert (ended.returncode, ended.stdout) == (1, "")
         last_line = ended.stderr.splitlines()[-1]
-        assert f"etcd at {host}:{port}: no secure connection; check the certificates: " in last_line
+        assert f"etcd at {host}:{port}: no secure connection; check the certificates (ca_cert, " in last_line
         assert "Traceback" not in ended.stderr
+
+
+def test_a_certificate_that_does_not_name_the_host_is_one_clear_line(etcd, run):
+    settings = f"{USER}{etcd.ours},ca_cert={etcd.certificates.ca_cert}"
+    with Recorder("127.0.0.1", etcd.endpoints[0]) as wire:
+        host, port = wire.endpoint
+        ended = run(f"https://{host}:{port}", settings)
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1), ended.stderr
+    assert f"etcd at {host}:{port}: its certificate does not name this host; " in ended.stderr
+
+
+def test_plain_text_to_an_etcd_with_tls_is_explained(etcd, run):
+    host, port = etcd.endpoints[0]
+    ended = run(f"{host}:{port}", "join_timeout=1")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    hint = "(it may speak TLS: write https:// before the endpoint, or --rdzv-conf protocol=https)"
+    assert ended.stderr.splitlines()[-1].endswith(hint)
 
 
 def test_a_wrong_password_over_tls_is_one_clear_line(etcd, run):

@@ -263,7 +263,8 @@ class EtcdConnection:
             yield
         except self._grpc.aio.AioRpcError as error:
             code, details = error.code().name, error.details() or "no details"
-            ours = as_ours(code, details, member.name)
+            is_plain = self._tls_files is None and self._cluster_id is None
+            ours = as_ours(code, details, member.name, is_plain=is_plain)
             is_heard = details.startswith(FROM_ETCD) or code == "DEADLINE_EXCEEDED"
         except asyncio.CancelledError:
             task = asyncio.current_task()

@@ -25,11 +25,16 @@ NO_SPACE_ADVICE = (
 
 _TOO_LARGE = ("etcdserver: request is too large", "etcdserver: too many operations", "message larger than max")
 _TLS_FAILED = ("handshake failed", "certificate", "ssl_error", "tls:")
+_OTHER_NAME = "hostname verification check failed"
 _TLS_HINTS = {
-    "handshake read failed": "perhaps it does not speak TLS",
-    "unwrap failed": "perhaps it wants to see a certificate of ours",
+    "handshake read failed": "perhaps it does not speak TLS; then leave out https and the certificates",
+    "unwrap failed": "perhaps it wants to see a certificate that it trusts: ssl_cert and ssl_cert_key in --rdzv-conf",
 }
 """How a connection breaks that TLS was begun on, and what may be behind it. It can be the network as well."""
+
+_PLAIN_HINT = "it may speak TLS: write https:// before the endpoint, or --rdzv-conf protocol=https"
+_PLAIN_HINTS = {"socket closed": _PLAIN_HINT, "connection reset": _PLAIN_HINT}
+"""The same for one in plain text: a server of TLS hangs up on it."""
 
 
 class NotDoneError(StoreUnavailableError):
@@ -87,8 +92,8 @@ _MEANINGS: list[tuple[str, type[CoordinationError], str]] = [
 """etcd's errors are known by their text, which follows `FROM_ETCD`: it uses one code for many."""
 
 
-def as_ours(code: str, details: str, name: str) -> CoordinationError | ValueError:
-    """Our error for gRPC's, of the member `name`."""
+def as_ours(code: str, details: str, name: str, *, is_plain: bool = False) -> CoordinationError | ValueError:
+    """Our error for gRPC's, of the member `name`. `is_plain` if it was spoken to in plain text and never answered."""
     said = details.removeprefix(FROM_ETCD)
     if said != details:
         for text, error, meaning in _MEANINGS:
@@ -99,9 +104,19 @@ def as_ours(code: str, details: str, name: str) -> CoordinationError | ValueErro
         return ValueError(f"etcd at {name} does not take this much: {reason}")
     if code in ("PERMISSION_DENIED", "UNAUTHENTICATED"):
         return StoreRefusedError(f"etcd at {name} refuses us: {reason}")
-    if said == details and any(text in details.lower() for text in _TLS_FAILED):
-        return InsecureError(f"etcd at {name}: no secure connection; check the certificates: {reason}")
-    hint = next((f" ({hint})" for text, hint in _TLS_HINTS.items() if text in details.lower()), "")
+    lower = details.lower()
+    if _OTHER_NAME in lower:
+        return InsecureError(
+            f"etcd at {name}: its certificate does not name this host; write one of the names in the certificate as "
+            "--rdzv-endpoint, or give etcd a certificate that names this one"
+        )
+    if said == details and any(text in lower for text in _TLS_FAILED):
+        return InsecureError(
+            f"etcd at {name}: no secure connection; check the certificates (ca_cert, ssl_cert, ssl_cert_key in "
+            f"--rdzv-conf): {reason}"
+        )
+    hints = _PLAIN_HINTS if is_plain else _TLS_HINTS
+    hint = next((f" ({hint})" for text, hint in hints.items() if text in lower), "")
     return StoreUnavailableError(f"etcd at {name} does not answer: {reason}{hint}")
 
 

@@ -19,6 +19,13 @@ BUNDLES = (
 Fedora, SUSE and Alpine.
 """
 
+_READ = (
+    "the certificates to trust (ca_cert, or SSL_CERT_FILE)",
+    "the key (ssl_cert_key)",
+    "the certificate (ssl_cert)",
+)
+"""What the files hold that gRPC is given, in its order, and the setting that names each."""
+
 
 class TlsFiles:
     """Paths of the certificates: whom to trust, and who we are. Without `ca_cert` the system's authorities are trusted.
@@ -29,7 +36,10 @@ class TlsFiles:
 
     def __init__(self, ca_cert: str | None, cert: str | None, cert_key: str | None) -> None:
         if (cert is None) != (cert_key is None):
-            raise InputError("etcd: a certificate and its key are given together; one of cert and key is missing")
+            raise InputError(
+                "etcd: a certificate and its key are given together: name both with ssl_cert and ssl_cert_key in "
+                "--rdzv-conf, or none"
+            )
         from holdfast.coordination.tls import client_context  # noqa: PLC0415 - only where asked for
 
         ca_cert = ca_cert or system_authorities()
@@ -39,7 +49,7 @@ class TlsFiles:
 
     def read(self) -> list[bytes | None]:
         """The trusted certificates, our key and our certificate. They get renewed: each connection reads them."""
-        return [None if path is None else _read(path) for path in self._paths]
+        return [None if path is None else _read(path, of) for path, of in zip(self._paths, _READ, strict=True)]
 
 
 def system_authorities() -> str:
@@ -79,9 +89,9 @@ def check_password(endpoints: Iterable[tuple[str, int]]) -> None:
             )
 
 
-def _read(path: str) -> bytes:
+def _read(path: str, what: str) -> bytes:
     try:
         with open(path, "rb") as file:
             return file.read()
     except OSError as error:
-        raise InputError(f"etcd: the certificate {path!r} cannot be read: {error.strerror}") from None
+        raise InputError(f"etcd: {what} {path!r} cannot be read: {error.strerror}") from None

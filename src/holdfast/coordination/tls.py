@@ -118,7 +118,7 @@ def client_context(ca: str | None = None, cert: str | None = None, key: str | No
     if cert is not None:
         _show(context, cert, key)
     elif key is not None:
-        raise InputError(f"the TLS key {key!r} has no certificate: name the certificate, too")
+        raise InputError(f"the TLS key (ssl_cert_key) {key!r} has no certificate; name that with ssl_cert")
     return context
 
 
@@ -126,15 +126,15 @@ def _show(context: ssl.SSLContext, cert: str, key: str | None) -> None:
     try:
         context.load_cert_chain(cert, key, password=_no_password)
     except OSError as error:  # an SSLError is one
-        files = repr(cert) if key is None else f"{cert!r} and its key {key!r}"
-        raise InputError(f"the TLS certificate {files} cannot be used: {error}") from None
+        its_key = "" if key is None else f" and its key (ssl_cert_key) {key!r}"
+        raise InputError(f"the TLS certificate (ssl_cert) {cert!r}{its_key} cannot be used: {error}") from None
 
 
 def _trust(context: ssl.SSLContext, ca: str) -> None:
     try:
         context.load_verify_locations(ca)
     except OSError as error:
-        raise InputError(f"the TLS certificates to trust, {ca!r}, cannot be used: {error}") from None
+        raise InputError(f"the TLS certificates to trust (ca_cert) {ca!r} cannot be used: {error}") from None
 
 
 def _no_password() -> str:
