@@ -8,6 +8,7 @@ import sys
 from argparse import RawDescriptionHelpFormatter
 
 from holdfast.cli.exits import FAILURE, show
+from holdfast.cli.rendezvous_options import add_rendezvous_options
 from holdfast.cli.subcommand_parser import SubcommandParser
 from holdfast.errors.tree import InputError
 
@@ -94,27 +95,13 @@ def _parser() -> SubcommandParser:
     parser = SubcommandParser(
         prog=PROG, description=DESCRIPTION, epilog=EPILOG, formatter_class=RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        *("--endpoint", "--rdzv-endpoint", "--rdzv_endpoint"),
-        dest="endpoint",
-        default=os.environ.get("PET_RDZV_ENDPOINT", ""),
-        metavar="HOST[:PORT]",
-        help="where the machines of a job would meet; of etcd, several with commas between",
-    )
-    backend = os.environ.get("PET_RDZV_BACKEND", "")
-    parser.add_argument(
-        *("--backend", "--rdzv-backend", "--rdzv_backend"),
-        dest="backend",
-        choices=BACKENDS,
-        default=backend if backend in BACKENDS else None,
-        help=f"what they meet in (default: etcd for several endpoints, https:// and port {ETCD_PORT}, otherwise c10d)",
-    )
-    parser.add_argument(
-        *("--rdzv-conf", "--rdzv_conf"),
-        dest="rdzv_conf",
-        default=os.environ.get("PET_RDZV_CONF", ""),
-        metavar="KEY=VALUE,..",
-        help="the settings of the backend, as for holdfast run",
+    add_rendezvous_options(
+        parser,
+        endpoint_help="where the machines of a job would meet; of etcd, several with commas between",
+        backend_help=f"what they meet in (default: etcd for several endpoints, https:// and port {ETCD_PORT}, "
+        "otherwise c10d)",
+        backend=None,
+        backends=BACKENDS,
     )
     parser.add_argument(
         *("--nproc-per-node", "--nproc_per_node"),

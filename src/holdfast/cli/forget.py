@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from argparse import RawDescriptionHelpFormatter
 
 from holdfast.cli.exits import show
+from holdfast.cli.rendezvous_options import add_rendezvous_options
 from holdfast.cli.subcommand_parser import SubcommandParser
 from holdfast.errors.tree import InputError, UserError
 
@@ -106,26 +106,11 @@ def _parser() -> SubcommandParser:
         prog=PROG, description=DESCRIPTION, epilog=EPILOG, formatter_class=RawDescriptionHelpFormatter
     )
     parser.add_argument("run_id", metavar="RUN_ID", help="the id of the run: what it had as --rdzv-id")
-    parser.add_argument(
-        *("--rdzv-backend", "--rdzv_backend"),
-        dest="backend",
-        default=os.environ.get("PET_RDZV_BACKEND", "etcd"),
-        metavar="BACKEND",
-        help="what the run met in; only etcd keeps records (default: %(default)s)",
-    )
-    parser.add_argument(
-        *("--rdzv-endpoint", "--rdzv_endpoint"),
-        dest="endpoint",
-        default=os.environ.get("PET_RDZV_ENDPOINT", ""),
-        metavar="HOST[:PORT],..",
-        help="the members of etcd, as for holdfast run",
-    )
-    parser.add_argument(
-        *("--rdzv-conf", "--rdzv_conf"),
-        dest="rdzv_conf",
-        default=os.environ.get("PET_RDZV_CONF", ""),
-        metavar="KEY=VALUE,..",
-        help="the settings of the backend, as for holdfast run",
+    add_rendezvous_options(
+        parser,
+        endpoint_help="the members of etcd, as for holdfast run",
+        backend_help="what the run met in; only etcd keeps records (default: %(default)s)",
+        backend="etcd",
     )
     parser.add_argument(
         "--force", action="store_true", help="also if nodes of the run are alive; they stop their workers"
