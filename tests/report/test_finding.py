@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -108,7 +109,8 @@ def test_runs_are_listed_the_newest_first(tmp_path, capsys):
     register(written_runs.killed_agent(tmp_path, run_id="job9").directory)
     assert main(["runs"]) == 0
     title, *lines = capsys.readouterr().out.splitlines()
-    assert title.split() == ["id", "job", "started", "length", "nodes", "workers", "outcome", "directory"]
+    titles = ["run id", "job id", "started", "length", "nodes", "workers", "outcome", "directory"]
+    assert re.split("  +", title) == titles
     assert [line.split()[0] for line in lines] == ["job9", "job8", "job7"]
     assert "✕ failed: rank 5 on gpu-host-2: exception ValueError" in lines[1]
     assert "✓ succeeded" in lines[2]

@@ -98,7 +98,7 @@ def test_three_machines_are_three_nodes_and_four_agents(tmp_path):
     written_runs.three_machines(tmp_path)
     text = report_text(find_run(str(tmp_path)))
     for line in (
-        "  job         beef0123456789ab",
+        "  job id      beef0123456789ab",
         "  outcome     succeeded",
         "  nodes       3 (--nnodes 2:3), 6 workers",
         "  agents      4, on 3 machines: machine3 had 2",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
+from argparse import ArgumentTypeError, RawDescriptionHelpFormatter
 
 from holdfast.cli.exits import show
 from holdfast.cli.subcommand_parser import SubcommandParser
@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
 PROG = "holdfast runs"
+DESCRIPTION = """List what was run here, the newest first.
+
+The run id is what a job had as --rdzv-id, or a random one. Several jobs may have the same.
+The job id is of one job alone: holdfast report JOB_ID tells about that one."""
 LISTED = 20
 """How many jobs are listed if nobody says how many."""
 
@@ -36,7 +40,7 @@ def main(args: list[str]) -> None:
 
 
 def _parsed(args: list[str]) -> Namespace:
-    parser = SubcommandParser(prog=PROG, description="List what was run here, the newest first.")
+    parser = SubcommandParser(prog=PROG, description=DESCRIPTION, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument(
         "-n", dest="number", type=_count, default=LISTED, metavar="N", help=f"how many at most; {LISTED} by default"
     )

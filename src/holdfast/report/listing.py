@@ -22,7 +22,7 @@ OUTCOME_MAX_CHARS = 70
 
 _RESET, _RED, _GREEN = "\x1b[0m", "\x1b[31m", "\x1b[32m"
 _COLOURS = {Outcome.SUCCEEDED: _GREEN, Outcome.FAILED: _RED, Outcome.LOST: _RED}
-_TITLES = ["id", "job", "started", "length", "nodes", "workers", "outcome", "directory"]
+_TITLES = ["run id", "job id", "started", "length", "nodes", "workers", "outcome", "directory"]
 _OUTCOME = _TITLES.index("outcome")
 
 

@@ -147,7 +147,7 @@ def _tag(value: Outcome) -> str:
 def _header(run: Run, title: str) -> str:
     first = run.first()
     facts = {
-        "job": _text(run.job),
+        "job id": _text(run.job),
         "command": f'<code class="command">{escape(command(first.command))}</code>' if first.command else "",
         "started": escape(moment(first.started_at)),
         "length": length(run),

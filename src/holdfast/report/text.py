@@ -98,7 +98,7 @@ class _Writer:
     def _header(self, run: Run) -> list[str]:
         first = run.first()
         facts = {
-            "job": one_line(run.job),
+            "job id": one_line(run.job),
             "command": command(first.command),
             "started": moment(first.started_at),
             "length": length(run),
