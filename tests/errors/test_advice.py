@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors.advice import advice
-from holdfast.errors.kind import INTERPRETER_END, FailureKind
+from holdfast.errors.kind import INTERPRETER_END, MODULE_START, FailureKind
 
 
 @pytest.mark.parametrize("kind", FailureKind)
@@ -29,6 +29,12 @@ def test_a_crash_after_the_last_line_is_not_looked_for_in_a_stack():
     assert "destroy_process_group()" in advice("crash", where=INTERPRETER_END)
     assert "destroy_process_group()" not in advice("crash", where="train.py:12 in step")
     assert "destroy_process_group()" not in advice("exception", where=INTERPRETER_END)
+
+
+def test_a_module_that_is_not_found_at_the_start_may_be_misspelt():
+    told = advice("exception", "ModuleNotFoundError", MODULE_START)
+    assert told.startswith("Check the name behind -m")
+    assert "on every machine" in told
 
 
 def test_a_kind_that_nobody_knows_has_none():

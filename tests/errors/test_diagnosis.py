@@ -19,7 +19,7 @@ from holdfast.errors.diagnosis import (
     where_in,
 )
 from holdfast.errors.error_file import read_error_file
-from holdfast.errors.kind import FailureKind
+from holdfast.errors.kind import MODULE_START, FailureKind
 
 TRACEBACK = """\
 Traceback (most recent call last):
@@ -175,6 +175,25 @@ def test_what_torch_and_we_ourselves_write_around_a_traceback_does_not_hide_it()
 def test_a_traceback_that_the_program_survived_is_not_the_reason():
     assert of_exit(1, stderr=TRACEBACK + "going on\n nevertheless, 3 of 5\n").kind is FailureKind.EXIT
     assert of_exit(4, stderr=TRACEBACK).kind is FailureKind.EXIT
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "No module named nosuch",
+        "No module named nosuch.__main__; 'nosuch' is a package and cannot be directly executed",
+        "Error while finding module specification for 'no.such' (ModuleNotFoundError: No module named 'no')",
+        "Error while finding module specification for 't.py' (ModuleNotFoundError: ...). Try 't' instead of 't.py'",
+    ],
+)
+def test_a_module_that_python_cannot_start_is_a_missing_module(reason):
+    line = f"/opt/my pythons/python3.11: {reason}"
+    found = of_exit(1, stderr=f"{line}\n")
+    assert (found.kind, found.exception, found.where) == (FailureKind.EXCEPTION, "ModuleNotFoundError", MODULE_START)
+    assert found.message == line
+    # A program that has said something else has been started, and tells of a program that it started.
+    assert of_exit(1, stderr=f"loading\n{line}\n").kind is FailureKind.EXIT
+    assert of_exit(3, stderr=f"{line}\n").kind is FailureKind.EXIT
 
 
 def test_nothing_at_all_is_said_to_be_nothing():

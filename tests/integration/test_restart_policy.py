@@ -61,6 +61,14 @@ def test_what_cannot_go_away_by_itself_is_not_started_again(run, script, reason)
     assert len(told["attempt.started"]) == 1
 
 
+def test_a_module_that_python_does_not_find_is_not_started_again(run):
+    code, stderr, told = run("", "--max-restarts", "3", "-m", "no_such_module_anywhere")
+    assert code == 1
+    assert "not restarted: a module that is missing will be missing again" in stderr
+    assert "Check the name behind -m" in stderr
+    assert len(told["attempt.started"]) == 1
+
+
 def test_the_same_exception_at_the_same_line_is_tried_once_more_and_not_again(run):
     code, stderr, told = run("raise ValueError('always')\n", "--max-restarts", "3")
     assert code == 1

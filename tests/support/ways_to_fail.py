@@ -139,6 +139,15 @@ EXCEPTIONS = [
         where=f"{SCRIPT}:1",
     ),
     Way(
+        "a missing module as the program",
+        "",
+        "exception",
+        "No module named a_module_that_nobody_has",
+        exception="ModuleNotFoundError",
+        where="python -m",
+        words=("-m", "a_module_that_nobody_has"),
+    ),
+    Way(
         "chained",
         """
         try:

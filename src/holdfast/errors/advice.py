@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.errors.kind import INTERPRETER_END, FailureKind
+from holdfast.errors.kind import INTERPRETER_END, MODULE_START, FailureKind
 
 _BY_EXCEPTION = {
     "SyntaxError": "Correct the program's text: it cannot be compiled, so every restart would end the same.",
@@ -55,6 +55,12 @@ _AFTER_THE_LAST_LINE = (
 )
 
 
+_NO_SUCH_PROGRAM = (
+    "Check the name behind -m: a module with dots and without .py, or a package with a __main__.py. Start the job in "
+    "the directory that holds it, or install it for this interpreter, on every machine of the job."
+)
+
+
 def advice(kind: FailureKind | str, exception: str = "", where: str = "") -> str:
     """What to do about a failure of this kind, in one or two sentences; "" for a kind that nobody knows.
 
@@ -66,5 +72,7 @@ def advice(kind: FailureKind | str, exception: str = "", where: str = "") -> str
         return ""
     if known is FailureKind.CRASH and where == INTERPRETER_END:
         return _AFTER_THE_LAST_LINE
+    if known is FailureKind.EXCEPTION and where == MODULE_START:
+        return _NO_SUCH_PROGRAM
     named = _BY_EXCEPTION.get(exception.rpartition(".")[2]) if known is FailureKind.EXCEPTION else None
     return named or _BY_KIND[known].format(place=where or "the innermost frame of your own code")

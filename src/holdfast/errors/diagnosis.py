@@ -7,7 +7,7 @@ import re
 import signal
 
 from holdfast.errors.error_file import thread_in
-from holdfast.errors.kind import INTERPRETER_END, FailureKind, is_lost_peer, says_lost_peer
+from holdfast.errors.kind import INTERPRETER_END, MODULE_START, FailureKind, is_lost_peer, says_lost_peer
 from holdfast.errors.text import encodable, visible
 
 TYPE_CHECKING = False
@@ -45,6 +45,11 @@ _TRACEBACK = "Traceback (most recent call last):"
 _CRASHED_THREAD = "Current thread 0x"
 _CRASH = "Fatal Python error"
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)  # torch writes it before every line of a traceback
+_NO_MODULE = re.compile(
+    r"\S.*: (?:No module named \S.*|Error while finding module specification for '.*' \(ModuleNotFoundError: .*)"
+)
+"""All that ``python -m`` writes if it does not find the module: the interpreter's path, and why."""
+
 _OWN_NOTICE = "holdfast: "
 _USAGE_ERROR = 2
 
@@ -106,6 +111,9 @@ def diagnose(exit_code: int, pid: int, report: ErrorReport | None, evidence: Evi
     told = _traceback_in(evidence.stderr) if exit_code == 1 else ""
     if told:
         return _raised(told, told.rstrip().rpartition("\n")[2])
+    said = evidence.stderr.strip()
+    if exit_code == 1 and len(said) <= TAIL_MAX_CHARS and _NO_MODULE.fullmatch(said):
+        return Diagnosis(FailureKind.EXCEPTION, visible(said), MODULE_START, "ModuleNotFoundError")
     return Diagnosis(FailureKind.EXIT, _exit_message(exit_code, pid, evidence))
 
 

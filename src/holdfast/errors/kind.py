@@ -43,6 +43,9 @@ class FailureKind(StrEnum):
 INTERPRETER_END = "the end of the interpreter"
 """Where a process crashes that has left its program's last line behind."""
 
+MODULE_START = "python -m"
+"""Where a program fails that Python was to start by the name of its module, and did not find."""
+
 INFRASTRUCTURE = frozenset({FailureKind.COMMUNICATION, FailureKind.KILLED, FailureKind.OUT_OF_MEMORY})
 """What a machine or a network may be to blame for, so that it helps to wait a little before the next attempt."""
 
