@@ -19,7 +19,9 @@ def test_without_a_package_there_is_one_clear_line(module, package, monkeypatch)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(InputError) as raised:
         EtcdStore([("127.0.0.1", 2379)])
-    assert str(raised.value) == f"--rdzv-backend etcd: needs the package {package}; pip install 'holdfast[etcd]'"
+    assert (
+        str(raised.value) == f"--rdzv-backend etcd: needs the package {package}; install holdfast with its extra etcd"
+    )
 
 
 def test_every_method_is_one_of_etcd():

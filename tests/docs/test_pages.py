@@ -11,12 +11,14 @@ import pytest
 from holdfast.agent import WorkerGroup, WorkerSpec
 from holdfast.agent.environment import worker_environment
 from holdfast.cli.options import GROUPS
+from holdfast.coordination.token import TOKEN_MIN_BYTES
 from holdfast.errors.kind import FailureKind
 from holdfast.rendezvous import RendezvousParameters, known_settings, rendezvous_handler_registry
 
 IMPORTS_TORCH = True
 
 ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 OPTIONS = [option for options in GROUPS.values() for option in options]
 
 
@@ -94,6 +96,19 @@ def test_every_setting_of_the_rendezvous_is_explained():
     explained = read("many-machines.md") + read("reference/settings.md")
     for key in known_settings.COMMON_KEYS | known_settings.EMBEDDED_KEYS | known_settings.ETCD_KEYS:
         assert f"`{key}`" in explained, key
+
+
+def test_no_page_shows_a_token_that_works_when_it_is_copied():
+    for page in PAGES:
+        for value in re.findall(r"(?:HOLDFAST_TOKEN|\btoken)=(\S+)", page.read_text()):
+            is_refused = len(value) < TOKEN_MIN_BYTES
+            assert is_refused or value.startswith("$("), f"{page.name}: have the reader make one, not copy {value}"
+
+
+def test_nobody_is_told_to_install_the_package_of_somebody_else():
+    """Until the first release the name on the public index is not ours: it takes a clone, or a wheel."""
+    for path in (*PAGES, *(ROOT / "src").rglob("*.py")):
+        assert not re.search(r"pip install (?:'|\")?holdfast", path.read_text()), path
 
 
 def test_every_kind_of_failure_is_explained():

@@ -208,9 +208,12 @@ def test_a_slow_cluster_is_a_warning():
 
 
 def test_without_the_package_it_says_how_to_install_it():
-    error = "--rdzv-backend etcd: needs the package grpcio; pip install 'holdfast[etcd]'"
+    error = "--rdzv-backend etcd: needs the package grpcio; install holdfast with its extra etcd"
     found = told(judge(Facts(MEETING, (member(status=None),), error)))
-    assert (found["client"][0].state, found["client"][0].advice) == (State.PROBLEM, "pip install 'holdfast[etcd]'")
+    assert (found["client"][0].state, found["client"][0].advice) == (
+        State.PROBLEM,
+        "install holdfast with its extra etcd",
+    )
     assert found["member"][0].state is State.SKIPPED
 
 

@@ -53,7 +53,7 @@ print(launch(functools.partial(scaled, Point(7)))[0].x)
 def test_without_cloudpickle_the_error_says_what_to_install():
     shown = session("sys.modules['cloudpickle'] = None; launch(scaled, Point(5))", "spawn")
     assert shown.returncode == 1
-    assert "pip install 'holdfast[notebook]'" in shown.stderr
+    assert "install holdfast with its extra notebook (cloudpickle)" in shown.stderr
 
 
 def test_a_failure_in_a_cell_is_shown_with_its_traceback():

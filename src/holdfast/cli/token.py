@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from argparse import RawDescriptionHelpFormatter
 
 from holdfast.cli.exits import show
 from holdfast.cli.subcommand_parser import SubcommandParser
@@ -13,7 +14,11 @@ if TYPE_CHECKING:
 
 PROG = "holdfast token"
 DESCRIPTION = "Print a new secret token. Nodes of a job that have the same one let each other in, and nobody else."
-EPILOG = "Use it as: export HOLDFAST_TOKEN=$(holdfast token), and copy the value to the other nodes."
+EPILOG = """Write one to a file that only you can read, once for all nodes:
+
+  (umask 077; holdfast token > job.token)
+
+Copy the file to every node, and give each --rdzv-conf token_file=job.token."""
 
 TOKEN_BYTES = 32
 """How many random bytes a token is made of."""
@@ -21,5 +26,7 @@ TOKEN_BYTES = 32
 
 def main(args: Sequence[str]) -> None:
     """Do what the words after ``holdfast token`` say."""
-    SubcommandParser(prog=PROG, description=DESCRIPTION, epilog=EPILOG).parse_args(list(args))
+    SubcommandParser(
+        prog=PROG, description=DESCRIPTION, epilog=EPILOG, formatter_class=RawDescriptionHelpFormatter
+    ).parse_args(list(args))
     show(secrets.token_hex(TOKEN_BYTES))

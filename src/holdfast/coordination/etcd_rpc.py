@@ -71,7 +71,9 @@ def load_grpc() -> Any:
             grpc.insecure_channel("localhost").close()  # connects to nobody; only now all versions have looked
     except ImportError as error:
         package = "protobuf" if "google" in str(error) else "grpcio"
-        raise InputError(f"--rdzv-backend etcd: needs the package {package}; pip install 'holdfast[etcd]'") from None
+        raise InputError(
+            f"--rdzv-backend etcd: needs the package {package}; install holdfast with its extra etcd"
+        ) from None
     return grpc
 
 

@@ -61,7 +61,7 @@ def judge(facts: Facts) -> Finding:
         return _topic.note(
             "ptrace",
             f"py-spy is not installed: of a worker that is stopped or stuck, only its state is shown; {by_signal}",
-            f"pip install 'holdfast[stacks]'{_rights(facts)}",
+            f"install holdfast with its extra stacks{_rights(facts)}",
         )
     if facts.is_seen:
         return _topic.ok("ptrace", "py-spy can look into another process: stuck workers are seen, too")

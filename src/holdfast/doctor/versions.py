@@ -82,10 +82,10 @@ def judge(facts: Facts, version: str) -> list[Finding]:
     missing = {name: use for name, use in EXTRAS.items() if name not in facts.packages}
     if missing:
         uses = "; ".join(f"{name} is for {use}" for name, (_, use) in missing.items())
-        extras = ",".join(dict.fromkeys(extra for extra, _ in missing.values()))
-        findings.append(
-            _topic.note("extras", f"not installed: {uses}", f"pip install 'holdfast[{extras}]', if you need them")
-        )
+        *first, last = dict.fromkeys(extra for extra, _ in missing.values())
+        extras = f"extras {', '.join(first)} and {last}" if first else f"extra {last}"
+        advice = f"install holdfast with its {extras}, if you need {'them' if first else 'it'}"
+        findings.append(_topic.note("extras", f"not installed: {uses}", advice))
     else:
         findings.append(_topic.ok("extras", f"installed: {', '.join(EXTRAS)}"))
     return [*findings, *_judge_path(facts)]

@@ -45,8 +45,8 @@ def dumps(held: object) -> bytes:
         from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
 
         raise InputError(
-            "the function has no name that another process could import it by; pip install 'holdfast[notebook]' "
-            "(cloudpickle), put it into a file, or use start_method='fork'"
+            "the function has no name that another process could import it by; install holdfast with its extra "
+            "notebook (cloudpickle), put it into a file, or use start_method='fork'"
         ) from None
     data: bytes = cloudpickle.dumps(held)
     return data

@@ -35,7 +35,7 @@ def spy(pid: int, timeout_s: float) -> str:
     if state in GONE:
         return ""
     remark = f"{STATE}{STATES[state]}\n" if state in STANDING else ""
-    reason = "py-spy is not installed (pip install 'holdfast[stacks]')"
+    reason = "py-spy is not installed (install holdfast with its extra stacks)"
     py_spy = find_py_spy()
     if py_spy is not None:
         for options in (["--nonblocking"], []) if state not in STANDING else (["--nonblocking"],):
