@@ -9,7 +9,7 @@ from raw_peer import RawPeer
 
 from holdfast.coordination import service as service_module
 from holdfast.coordination.client import EmbeddedStore
-from holdfast.coordination.errors import LeaseLostError
+from holdfast.coordination.errors import LeaseLostError, StoreUnavailableError
 from holdfast.coordination.keyspace import KeySpace
 from holdfast.coordination.model import VALUE_MAX_BYTES, Change, Delete, DeletePrefix, Put, Transaction
 from holdfast.coordination.server import EmbeddedServer
@@ -225,7 +225,10 @@ def test_leases_that_outlive_their_connections_are_limited_and_harm_no_other_sou
                     refused += [answer] if isinstance(answer, Failed) else []
         assert granted == 50
         text = "too many leases: the store has 50, 50 of them from 127.0.0.1; revoke some, or wait until they run out"
-        assert set(refused) == {Failed(Reason.VALUE, text)}
+        assert set(refused) == {Failed(Reason.FULL, text)}
+        async with EmbeddedStore(*address, token=TOKEN) as store:
+            with pytest.raises(StoreUnavailableError, match="too many leases"):  # there may be room later
+                await store.grant(3600)
         for number in range(1, 21):
             async with EmbeddedStore(*address, token=TOKEN, source=f"127.0.1.{number}", answer_timeout_s=60) as honest:
                 lease = await honest.grant(3600)

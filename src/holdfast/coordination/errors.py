@@ -36,6 +36,10 @@ class StoreFullError(StoreRefusedError):
     """The store is there, reads and deletes, and takes no writes: it has no space left."""
 
 
+class NoRoomError(ValueError):
+    """The embedded store has no room for what it was asked to keep. Its clients raise `StoreUnavailableError`."""
+
+
 class LeaseLostError(CoordinationError):
     """The lease ran out or was revoked, and the keys that it held are gone."""
 

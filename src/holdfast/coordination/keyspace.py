@@ -12,7 +12,7 @@ from collections import deque
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
-from holdfast.coordination.errors import CompactedError, LeaseLostError
+from holdfast.coordination.errors import CompactedError, LeaseLostError, NoRoomError
 from holdfast.coordination.model import (
     NO_LEASE,
     STORE_ID_BYTES,
@@ -161,7 +161,7 @@ class KeySpace:
             replaced = (self._entries.get(put.key) for put in operations if isinstance(put, Put))
             freed = sum(map(_bytes_of, filter(None, replaced)))
             if self._entries_bytes + added - freed > self._entries_max_bytes:
-                raise ValueError(f"the store is full: it may hold {self._entries_max_bytes} bytes; delete something")
+                raise NoRoomError(f"the store is full: it may hold {self._entries_max_bytes} bytes; delete something")
 
     def _apply(self, operations: Iterable[Operation]) -> None:
         """Carry out operations as the next revision; those that change nothing make none."""
@@ -236,7 +236,7 @@ class KeySpace:
         if not TTL_MIN_S <= ttl_s <= TTL_MAX_S:
             raise ValueError(f"a lease of {ttl_s} s: it can be {TTL_MIN_S} to {TTL_MAX_S:.0f} s")
         if not self._shares.has_room(source):
-            raise ValueError(
+            raise NoRoomError(
                 f"too many leases: the store has {self._shares.taken}, {self._shares.of(source)} of them from "
                 f"{source or 'here'}; revoke some, or wait until they run out"
             )

@@ -6,7 +6,7 @@ on all of its lease: its workers run until the fence. A lease ends early only wh
 
 from __future__ import annotations
 
-from holdfast.coordination.errors import CompactedError, LeaseLostError
+from holdfast.coordination.errors import CompactedError, LeaseLostError, NoRoomError
 from holdfast.coordination.model import check_key
 from holdfast.coordination.shares import Shares
 from holdfast.coordination.wire import (
@@ -91,6 +91,8 @@ class Service:
             return Failed(Reason.LEASE_LOST, str(error))
         except CompactedError as error:
             return Failed(Reason.COMPACTED, str(error))
+        except NoRoomError as error:
+            return Failed(Reason.FULL, str(error))
         except ValueError as error:
             return Failed(Reason.VALUE, str(error))
 
@@ -143,7 +145,7 @@ class Service:
         if channel in session.watches or len(session.watches) >= WATCHES_MAX:
             raise ValueError(f"more than {WATCHES_MAX} watches on one connection, or two of one number")
         if not self._watches.has_room(session.source):
-            raise ValueError(
+            raise NoRoomError(
                 f"too many watches: the store has {self._watches.taken}, {self._watches.of(session.source)} of them "
                 f"from {session.source}; end some"
             )

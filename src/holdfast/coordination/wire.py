@@ -53,6 +53,9 @@ class Reason(StrEnum):
     VALUE = "value"
     """The request has a value that no engine accepts: ValueError."""
 
+    FULL = "full"
+    """There is no room for it now: StoreUnavailableError, since there may be later."""
+
     LEASE_LOST = "lease lost"
     COMPACTED = "compacted"
 
