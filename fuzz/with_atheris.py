@@ -55,10 +55,10 @@ def inputs_found(target: Target, seconds: float, seed: int) -> Iterator[bytes]:
 
 def main(name: str, seconds: str, seed: str, directory: str) -> None:
     """Be that process."""
-    import atheris  # noqa: PLC0415 - it is optional
+    import atheris
 
     with atheris.instrument_imports(include=["holdfast"]):
-        from fuzz.targets import all_targets  # noqa: PLC0415 - with counters in what it imports
+        from fuzz.targets import all_targets
 
         target = all_targets()[name]
     seeds = list(target.seeds())

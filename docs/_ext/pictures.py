@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from holdfast.agent.state import TRANSITIONS
+from holdfast.agent.core import RULES
 from holdfast.rendezvous.known_settings import KEEP_ALIVE_ATTEMPTS, KEEP_ALIVE_INTERVAL_S
 from holdfast.rendezvous.membership import FENCE_AT, STOP_AT
+from source_facts import in_words
 
 
 class Point(NamedTuple):
@@ -18,20 +19,22 @@ class Point(NamedTuple):
 
 
 PLACES = {
-    "INIT": Point(110, 60),
-    "HEALTHY": Point(380, 60),
-    "SUCCEEDED": Point(650, 60),
-    "UNHEALTHY": Point(380, 190),
-    "FAILED": Point(110, 320),
-    "STOPPED": Point(380, 320),
+    "MEETING": Point(110, 60),
+    "RUNNING": Point(430, 60),
+    "FAILING": Point(750, 60),
+    "DRAINING": Point(110, 260),
+    "WAITING": Point(430, 260),
+    "PAUSED": Point(750, 260),
+    "ENDED": Point(430, 450),
 }
-"""Where each state stands. One that the table has and this does not is an error."""
+"""Where each phase stands. One that the table has and this does not is an error."""
 
 BENDS = {
-    ("HEALTHY", "STOPPED"): 220.0,
-    ("INIT", "STOPPED"): 40.0,
-    ("STOPPED", "INIT"): 40.0,
-    ("SUCCEEDED", "STOPPED"): 60.0,
+    ("RUNNING", "MEETING"): 46.0,
+    ("MEETING", "ENDED"): -300.0,
+    ("RUNNING", "ENDED"): 150.0,
+    ("FAILING", "ENDED"): 300.0,
+    ("FAILING", "MEETING"): 110.0,
 }
 """How far an arrow swings out to the left of its way, where a straight one would meet something."""
 
@@ -40,13 +43,15 @@ ARROW_PX = 9.0
 
 
 def states() -> str:
-    """The states of a worker group and every way between them."""
+    """The phases of an agent and every way between them."""
     ways: dict[tuple[str, str], list[str]] = {}
-    for (state, step), to in TRANSITIONS.items():
-        ways.setdefault((state.value, to.value), []).append(step.value)
-    arrows = [_arrow(start, end, " or ".join(steps)) for (start, end), steps in ways.items()]
+    for (phase, event), (_, leads_to) in RULES.items():
+        for to in leads_to:
+            if to is not phase:
+                ways.setdefault((phase.name, to.name), []).append(in_words(event))
+    arrows = [_arrow(start, end, " or ".join(events)) for (start, end), events in ways.items()]
     boxes = [_box(name) for name in dict.fromkeys(name for way in ways for name in way)]
-    return _svg(760, 400, "The states of a worker group", [*arrows, *boxes])
+    return _svg(860, 500, "The phases of an agent", [*arrows, *boxes])
 
 
 def _box(name: str) -> str:
@@ -59,8 +64,6 @@ def _box(name: str) -> str:
 
 
 def _arrow(start: str, end: str, label: str) -> str:
-    if start == end:
-        return _loop(PLACES[start], label, f"{start}-{end}")
     a, b = PLACES[start], PLACES[end]
     bend = BENDS.get((start, end), 0.0)
     length = math.dist(a, b)
@@ -71,12 +74,6 @@ def _arrow(start: str, end: str, label: str) -> str:
     middle = Point((tail.x + 2 * control.x + tip.x) / 4, (tail.y + 2 * control.y + tip.y) / 4)
     path = f"M{tail.x:.1f} {tail.y:.1f} Q{control.x:.1f} {control.y:.1f} {tip.x:.1f} {tip.y:.1f}"
     return _way(path, label, Point(middle.x, middle.y + 4), f"{start}-{end}")
-
-
-def _loop(place: Point, label: str, way: str) -> str:
-    bottom = place.y + BOX.y / 2
-    path = f"M{place.x - 28:g} {bottom:g} C{place.x - 36:g} {bottom + 44:g} {place.x + 36:g} {bottom + 44:g} "
-    return _way(f"{path}{place.x + 28:g} {bottom + 2:g}", label, Point(place.x, bottom + 37), way)
 
 
 def _way(path: str, label: str, at: Point, way: str) -> str:

@@ -24,7 +24,7 @@ def package(name: str) -> str:
 
 def packages() -> list[str]:
     """The packages that have public names."""
-    import holdfast  # noqa: PLC0415 - asked for by tests
+    import holdfast
 
     return [f"holdfast.{name}" for name in holdfast.__all__ if not name.startswith("__")]
 

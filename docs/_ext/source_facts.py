@@ -151,7 +151,7 @@ def failure_kinds() -> str:
 
 def exit_codes() -> str:
     """The table that the module about exit codes begins with."""
-    from holdfast.cli import exits  # noqa: PLC0415 - one of several facts
+    from holdfast.cli import exits
 
     lines = inspect.getdoc(exits) or ""
     return "\n".join(line for line in lines.splitlines() if line.startswith("|"))
@@ -159,7 +159,7 @@ def exit_codes() -> str:
 
 def rendezvous_settings() -> str:
     """Which settings each backend knows."""
-    from holdfast.rendezvous import known_settings as known  # noqa: PLC0415 - one of several facts
+    from holdfast.rendezvous import known_settings as known
 
     embedded, etcd = known.COMMON_KEYS | known.EMBEDDED_KEYS, known.COMMON_KEYS | known.ETCD_KEYS
     rows = ([code(key), _yes(key in embedded), _yes(key in etcd)] for key in sorted(embedded | etcd))
@@ -167,11 +167,19 @@ def rendezvous_settings() -> str:
 
 
 def transitions() -> str:
-    """The states of a worker group: everything that leads from one to another."""
-    from holdfast.agent.state import TRANSITIONS  # noqa: PLC0415 - one of several facts
+    """The phases of an agent: everything that leads from one to another."""
+    from holdfast.agent.core import RULES
 
-    rows = ([code(state.value), step.value, code(to.value)] for (state, step), to in TRANSITIONS.items())
-    return table(["from", "when it is to", "to"], rows)
+    rows = (
+        [code(phase.value), in_words(event), " or ".join(code(to.value) for to in leads_to)]
+        for (phase, event), (_, leads_to) in RULES.items()
+    )
+    return table(["from", "when", "to"], rows)
+
+
+def in_words(event: type) -> str:
+    """The name of an event's class, as words."""
+    return re.sub(r"(?<!^)([A-Z])", r" \1", event.__name__).lower()
 
 
 def _yes(is_so: bool) -> str:

@@ -21,7 +21,7 @@ def allow(wanted: int) -> int:
     Returns the limit that holds now. It is never lowered.
     """
     global _change  # noqa: PLW0603 - the limit is the process's
-    import resource  # noqa: PLC0415 - only those who serve need it
+    import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = resource.RLIM_INFINITY
@@ -42,7 +42,7 @@ def before() -> int | None:
     """The soft limit that workers are to have; None if it is the one that this process has."""
     if _change == _UNCHANGED:
         return None
-    import resource  # noqa: PLC0415 - only after a change
+    import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _change[0] if soft == _change[1] else None  # or somebody else has set it since
@@ -50,7 +50,7 @@ def before() -> int | None:
 
 def restore(soft: int) -> None:
     """In a worker: have the soft limit `soft`."""
-    import resource  # noqa: PLC0415 - hardly ever needed
+    import resource
 
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

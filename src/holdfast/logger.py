@@ -122,7 +122,7 @@ class Logger:
 
     def _in_logging(self) -> logging.Logger:
         if self._real is None:
-            import logging  # noqa: PLC0415 - 14 ms, for the first message
+            import logging
 
             _set_up()
             self._real = logging.getLogger(self.name)
@@ -139,7 +139,7 @@ def get_logger(name: str | None = None) -> Logger:
 @cache
 def _set_up() -> None:
     """Give our root logger its level and its way to stderr, unless the program has done so."""
-    import logging  # noqa: PLC0415 - as above
+    import logging
 
     class ToStderr(logging.Handler):
         unsaid = 0

@@ -21,7 +21,7 @@ def load_plugin(
         InputError: nobody offers that name, or it cannot be loaded. The message begins with `what` and the name, and
             lists what there is, `built_in` included.
     """
-    from importlib.metadata import entry_points  # noqa: PLC0415 - 39 ms that only a plug-in's user pays
+    from importlib.metadata import entry_points
 
     found = {entry.name: entry for group in reversed(groups) for entry in entry_points(group=group)}
     if name not in found:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.state import TRANSITIONS
+from holdfast.agent.core import RULES
 from holdfast.cli.command import COMMANDS
 from holdfast.cli.options import GROUPS
 from holdfast.errors.kind import FailureKind
@@ -75,14 +75,15 @@ def test_every_command_has_a_section(built):
         assert f'id="holdfast-{name}"' in source, f"docs/reference/commands.md has no ## holdfast {name}"
 
 
-def test_the_picture_of_the_states_has_every_transition(built):
+def test_the_picture_of_the_phases_has_every_way(built):
     shown = page(built, "design")
     table = re.sub(r"\n\s*", "\n", text(built, "design"))
-    for (state, step), to in TRANSITIONS.items():
-        way = re.search(rf'data-way="{state.value}-{to.value}">.*?<text[^>]*>(.*?)</text>', shown)
-        assert way, f"{state.value} to {to.value}"
-        assert step.value in way[1]
-        assert f"\n{state.value}\n{step.value}\n{to.value}\n" in table, f"{state.value}, {step.value} in the table"
+    for (phase, event), (_, leads_to) in RULES.items():
+        words = re.sub(r"(?<!^)([A-Z])", r" \1", event.__name__).lower()
+        assert f"\n{phase}\n{words}\n{leads_to[0]}" in table, f"{phase}, {words} in the table"
+        for to in leads_to:
+            way = re.search(rf'data-way="{phase.name}-{to.name}">.*?<text[^>]*>(.*?)</text>', shown)
+            assert to is phase or words in way[1], f"{phase} to {to}"
 
 
 def test_every_kind_of_failure_is_in_the_reference(built):

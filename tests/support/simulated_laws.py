@@ -218,7 +218,7 @@ class Laws:
     def _charges(self, last):
         """How many restarts may be charged for the end of a generation."""
         era, number = self.era, last.number
-        broken = era.broken[number]
+        broken = era.broken.get(number) or era.deleted[number]
         if number not in era.failed and not self._is_genuine(broken.failure):
             return {0}
         has_failed = int(broken.kind is BreakKind.FAILED)

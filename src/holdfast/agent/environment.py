@@ -75,7 +75,7 @@ def _own_device(local_rank: int, visible: str | None) -> str:
         return str(local_rank)
     devices = [device.strip() for device in visible.split(",")]
     if local_rank >= len(devices):
-        from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+        from holdfast.errors.tree import InputError
 
         raise InputError(
             f"CUDA_VISIBLE_DEVICES={visible!r}: it has {len(devices)} devices, and --virtual-local-rank needs one for "
@@ -88,6 +88,6 @@ def substitute_local_rank(argument: str, local_rank: int) -> str:
     """An argument with ``${local_rank}`` replaced; whatever else has a dollar in it stays as it is."""
     if "$" not in argument:
         return argument
-    from string import Template  # noqa: PLC0415 - hardly ever needed
+    from string import Template
 
     return Template(argument).safe_substitute(local_rank=str(local_rank))

@@ -54,7 +54,7 @@ class WorkerSpec:
         strict_exit: bool = False,
     ) -> None:
         if fn is not None:
-            import warnings  # noqa: PLC0415 - for old callers only
+            import warnings
 
             warnings.warn("WorkerSpec(fn=...) is now WorkerSpec(entrypoint=...)", DeprecationWarning, stacklevel=2)
             entrypoint = fn
@@ -65,7 +65,7 @@ class WorkerSpec:
             ("neither a function nor a command to run", not entrypoint),
         ):
             if wrong:
-                from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+                from holdfast.errors.tree import InputError
 
                 raise InputError(f"the specification of role {role!r} has {problem}")
         self.role = role
@@ -102,7 +102,7 @@ class WorkerSpec:
         """
         if not isinstance(self.entrypoint, str):
             return self.get_entrypoint_name(), ""
-        from hashlib import sha256  # noqa: PLC0415 - only where nodes meet
+        from hashlib import sha256
 
         name, arguments = self.get_entrypoint_name(), [str(argument) for argument in self.args]
         if arguments[:1] == ["-u"]:  # Python, as the command line starts it

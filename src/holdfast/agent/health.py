@@ -51,9 +51,9 @@ class HealthCheckServer:
         """Begin to answer. OSError if the port is taken."""
         if self._thread is not None:
             return
-        import os  # noqa: PLC0415 - all of this only for those who ask for a health check
-        import socket  # noqa: PLC0415
-        import threading  # noqa: PLC0415
+        import os
+        import socket
+        import threading
 
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         self._listener = socket.create_server((self._host, self.port), family=family, backlog=CLIENTS_MAX)
@@ -67,7 +67,7 @@ class HealthCheckServer:
         """Stop answering; returns when nothing is left of it."""
         if self._thread is None or self._listener is None:
             return
-        import os  # noqa: PLC0415 - see start
+        import os
 
         os.write(self._wake[1], b"x")
         self._thread.join()
@@ -88,8 +88,8 @@ class HealthCheckServer:
 
     def _serve(self) -> None:
         """One thread for all clients; it sleeps while nobody asks."""
-        import selectors  # noqa: PLC0415 - see start
-        from contextlib import suppress  # noqa: PLC0415
+        import selectors
+        from contextlib import suppress
 
         assert self._listener is not None
         clients: dict[socket.socket, _Client] = {}  # the oldest first
@@ -126,8 +126,8 @@ class HealthCheckServer:
 
     def _tell(self, client: _Client) -> None:
         """What fits into a socket's buffer is sent at once; who does not read has no answer."""
-        import json  # noqa: PLC0415 - see start
-        from contextlib import suppress  # noqa: PLC0415
+        import json
+        from contextlib import suppress
 
         status, body = (501, {}) if client.method not in (b"GET", b"HEAD") else self.answer()
         payload = json.dumps(body).encode() + b"\n"

@@ -103,13 +103,13 @@ class Inspection:
         self._wanted = None
         self.has_seen_hang = False
         if run_dir is not None and self._run_dir is None:
-            from holdfast.agent.requests import NAME, Requests  # noqa: PLC0415 - not before the first spawn
+            from holdfast.agent.requests import NAME, Requests
 
             self._run_dir = run_dir
             with suppress(OSError):  # nobody can ask then, and that is no reason to fail
                 self._requests = Requests(os.path.join(run_dir, NAME))
         if self._hang_timeout_s > 0:
-            from holdfast.agent.progress import Progress, WatchedWorker  # noqa: PLC0415 - only where asked for
+            from holdfast.agent.progress import Progress, WatchedWorker
 
             watched = {rank: WatchedWorker(pid, pages[rank]) for rank, pid in self._pids.items()}
             self._progress = Progress(self._hang_timeout_s, watched, context.output_bytes, self._began)
@@ -166,7 +166,7 @@ class Inspection:
         """The stacks of all ranks: of this node and of the others. Returns where they are kept, too. None if the others
         cannot be asked now, because another node asks.
         """
-        from holdfast.stacks.dump import gather  # noqa: PLC0415 - only where somebody asks
+        from holdfast.stacks.dump import gather
 
         group = self._group
         others = self._others()
@@ -197,7 +197,7 @@ class Inspection:
         return dump, self._keep(dump, name, reason)
 
     def _answer(self, name: str, reason: str) -> None:
-        from holdfast.stacks.dump import gather  # noqa: PLC0415 - only where somebody asks
+        from holdfast.stacks.dump import gather
 
         group = self._group
         ranks = self._ranks_here()
@@ -212,7 +212,7 @@ class Inspection:
             self._keep(dump, name, reason)
 
     def _send(self, name: str, ranks: Mapping[int, RankStacks]) -> None:
-        from holdfast.stacks.wire import encode  # noqa: PLC0415 - only where somebody asks
+        from holdfast.stacks.wire import encode
 
         try:
             self._group.store.set(_key(name, self._group.group_rank or 0), encode(ranks))
@@ -223,7 +223,7 @@ class Inspection:
 
     def _answer_of(self, name: str, node: int | str, deadline: float) -> dict[int, RankStacks] | str:
         """The stacks of a node's ranks, or why there are none."""
-        from holdfast.stacks.wire import decode  # noqa: PLC0415 - only where somebody asks
+        from holdfast.stacks.wire import decode
 
         key = _key(name, node)
         while True:
@@ -270,9 +270,9 @@ class Inspection:
             log.info("the stacks that were asked for stay in the store: %s", error)
 
     def _ranks_here(self) -> dict[int, RankStacks]:
-        from holdfast.processes.remains import STACKS_SUFFIX  # noqa: PLC0415 - only where somebody asks
-        from holdfast.stacks.asking import WorkerTarget  # noqa: PLC0415 - likewise
-        from holdfast.stacks.collect import ranks_here  # noqa: PLC0415 - likewise
+        from holdfast.processes.remains import STACKS_SUFFIX
+        from holdfast.stacks.asking import WorkerTarget
+        from holdfast.stacks.collect import ranks_here
 
         targets = {
             worker.global_rank: WorkerTarget(
@@ -285,7 +285,7 @@ class Inspection:
 
     def _steps(self) -> dict[int, int]:
         """The step of each worker's last heartbeat, by global rank."""
-        from holdfast.worker.page import BEATS, STEP, Page  # noqa: PLC0415 - only where somebody asks
+        from holdfast.worker.page import BEATS, STEP, Page
 
         pages = {worker.global_rank: Page.find(self._pages[worker.local_rank]) for worker in self._group.workers}
         return {rank: page.numbers[STEP] for rank, page in pages.items() if page is not None and page.numbers[BEATS]}
@@ -299,9 +299,9 @@ class Inspection:
     def _keep(self, dump: Dump, name: str, reason: str) -> str:
         if self._run_dir is None:
             return ""
-        from holdfast.stacks.dump import keep  # noqa: PLC0415 - only where somebody asks
-        from holdfast.stacks.judgement import where_lines  # noqa: PLC0415 - likewise
-        from holdfast.stacks.parse import parse  # noqa: PLC0415 - likewise
+        from holdfast.stacks.dump import keep
+        from holdfast.stacks.judgement import where_lines
+        from holdfast.stacks.parse import parse
 
         try:
             file = keep(dump, self._run_dir, name)
@@ -379,8 +379,8 @@ class Inspection:
 
         None if another node is at it, or if the round or the worker came to its end meanwhile.
         """
-        from holdfast.errors.failure import ProcessFailure  # noqa: PLC0415 - only of a failure
-        from holdfast.errors.kind import FailureKind  # noqa: PLC0415 - likewise
+        from holdfast.errors.failure import ProcessFailure
+        from holdfast.errors.kind import FailureKind
 
         first = max(hung, key=lambda each: each.since_s)
         ranks = {worker.local_rank: worker.global_rank for worker in self._group.workers}
@@ -432,7 +432,7 @@ def _key(name: str, node: int | str) -> str:
 
 
 def _main_stack(text: str) -> list[str]:
-    from holdfast.stacks.parse import parse  # noqa: PLC0415 - only of a failure
+    from holdfast.stacks.parse import parse
 
     stacks = parse(text)
     if stacks.main is None:
@@ -442,6 +442,6 @@ def _main_stack(text: str) -> list[str]:
 
 
 def _where(text: str) -> str:
-    from holdfast.errors.diagnosis import where_in  # noqa: PLC0415 - only of a failure
+    from holdfast.errors.diagnosis import where_in
 
     return where_in("\n".join(_main_stack(text)))

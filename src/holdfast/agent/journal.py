@@ -33,7 +33,7 @@ class Journal:
     def open(self, path: str | None) -> None:
         """From now on events are written, to the handler and, if there is a `path`, to that file."""
         if self._log is None:
-            from holdfast.events import EventLog  # noqa: PLC0415 - not before the first spawn
+            from holdfast.events import EventLog
 
             self._log = EventLog(path, self._group.spec.event_log_handler)
             for make, to_handler in self._held:
@@ -63,9 +63,9 @@ class Journal:
     def _our_event(
         self, name: str, details: dict[str, Any], now: float, monotonic: float, facts: dict[str, Any]
     ) -> Event:
-        import json  # noqa: PLC0415 - not before the first spawn
+        import json
 
-        from holdfast.events import Event, EventSource  # noqa: PLC0415 - likewise
+        from holdfast.events import Event, EventSource
 
         return Event(
             name=name,
@@ -143,9 +143,9 @@ class Journal:
         exit_code: int | None = None,
         duration_ms: float | None = None,
     ) -> Event:
-        import json  # noqa: PLC0415 - not before the first spawn
+        import json
 
-        from holdfast.events import Event, EventSource  # noqa: PLC0415 - likewise
+        from holdfast.events import Event, EventSource
 
         spec = self._group.spec
         facts = self._facts() if facts is None else facts

@@ -8,11 +8,12 @@ import signal
 import sys
 import time
 
+from holdfast.agent.core import HangFound, Phase, SetFailed, WorkerExited
 from holdfast.agent.environment import substitute_local_rank, worker_environment
 from holdfast.agent.group import RunResult
 from holdfast.agent.inspection import Inspection
 from holdfast.agent.pages import WorkerPages
-from holdfast.agent.simple import EXIT_BARRIER_TIMEOUT_S, SimpleElasticAgent
+from holdfast.agent.simple import EXIT_BARRIER_TIMEOUT_S, SimpleElasticAgent, outline
 from holdfast.agent.state import WorkerState
 from holdfast.agent.survivors import Survivors
 from holdfast.agent.uninterruptible import UninterruptibleWatch, timeout_from_environment
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from holdfast.agent.core import Event
     from holdfast.agent.group import WorkerGroup, WorkerSpec
     from holdfast.agent.health import HealthCheckServer
     from holdfast.errors import ProcessFailure
@@ -91,7 +93,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._watchdog: FileTimerServer | None = None
         self._timer_file = ""
         self._expired_timers: dict[int, str] = {}
-        self._is_failure_told = False
+        self._has_asked_others = False
         self._seen: RunProcsResult | None = None
         self._stop_grace_s = stop_grace
         self._pages = WorkerPages()
@@ -153,16 +155,16 @@ class LocalElasticAgent(SimpleElasticAgent):
         except OSError as error:
             if not isinstance(spec.entrypoint, str):
                 raise
-            from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+            from holdfast.errors.tree import InputError
 
             raise InputError(f"cannot start {error.filename or spec.entrypoint!r}: {error.strerror}") from error
-        self._is_failure_told = False
+        self._has_asked_others = False
         self._hang_node = None
         run_dir = getattr(self._logs_specs, "run_dir", None)
         self._inspection.begin(self._pcontext, pages, run_dir)
         self._survivors.begin(self._pcontext.pids(), pages, run_dir)
         if run_dir and run_dir != self._registered:
-            from holdfast.events.run_index import register  # noqa: PLC0415 - not before the first spawn
+            from holdfast.events.run_index import register
 
             self._registered = run_dir
             register(run_dir)
@@ -193,13 +195,13 @@ class LocalElasticAgent(SimpleElasticAgent):
         """
         if not result.is_failed() or not result.failures or (self._worker_group.group_world_size or 1) > 1:
             return
-        from holdfast.errors.failure import in_order  # noqa: PLC0415 - only of a failure
+        from holdfast.errors.failure import in_order
 
         in_order(result.failures)[0][1].survivors = tuple(self._survivors.where())
 
     def _make_template(self, warm: bool | Sequence[str]) -> Template | None:
         """What workers are forked from, if they are of a kind that can be."""
-        from holdfast.warm.template import Template  # noqa: PLC0415 - only for a warm start
+        from holdfast.warm.template import Template
 
         spec = self._worker_group.spec
         modules = None if isinstance(warm, bool) else warm
@@ -224,7 +226,7 @@ class LocalElasticAgent(SimpleElasticAgent):
     def _prefixes(self, envs: dict[int, dict[str, str]]) -> dict[int, str] | None:
         if not self._prefix_template:
             return None
-        from string import Template  # noqa: PLC0415 - only where one is given
+        from string import Template
 
         template = Template(self._prefix_template)
         return {
@@ -243,32 +245,33 @@ class LocalElasticAgent(SimpleElasticAgent):
         assert self._pcontext is not None
         poll = select.poll()
         poll.register(self._pcontext, select.POLLIN)
-        waits_s = [0.0] if self._pcontext.has_news else []
-        if self._watchdog is not None:
-            poll.register(self._watchdog, select.POLLIN)
-            deadline = self._watchdog.next_deadline()
-            if deadline is not None:
-                waits_s.append(max(0.0, deadline - time.time()))
-        store = self._unserved_store(worker_group)
-        if store is not None:
-            poll.register(store, select.POLLIN)
-        news = worker_group.spec.rdzv_handler.fileno()
-        if news is not None:
-            poll.register(news, select.POLLIN)
-        if worker_group.spec.rdzv_handler.needs_polling:
-            waits_s.append(worker_group.spec.monitor_interval)
-        if self._stuck_watch is not None:
-            waits_s.append(self._stuck_watch.interval_s)
-        if not self._is_failing(worker_group):  # nobody looks at workers that are being stopped
+        for source in (self._watchdog, self._unserved_store(worker_group), worker_group.spec.rdzv_handler.fileno()):
+            if source is not None:
+                poll.register(source, select.POLLIN)
+        if self._state.phase is Phase.RUNNING:  # nobody looks at workers that are being stopped
             self._inspection.register(poll)
-            look_in_s = self._inspection.wait_s()
-            if look_in_s is not None:
-                waits_s.append(look_in_s)
+        waits_s = self._waits_s(worker_group.spec)
         with Uninterrupted(), SignalWakeUp() as signals:
             if signals.fd is not None:
                 poll.register(signals.fd, select.POLLIN)
             handlers.raise_pending(sections=1)
             poll.poll(poll_ms(min(waits_s)) if waits_s else None)
+
+    def _waits_s(self, spec: WorkerSpec) -> list[float]:
+        """How long it is until something is due that no descriptor tells of."""
+        assert self._pcontext is not None
+        look_in_s = self._inspection.wait_s() if self._state.phase is Phase.RUNNING else None
+        expires = None if self._watchdog is None else self._watchdog.next_deadline()
+        until = self._state.until
+        waits_s = (
+            0.0 if self._pcontext.has_news else None,
+            None if expires is None else max(0.0, expires - time.time()),
+            None if until is None else max(0.0, until - time.monotonic()),
+            spec.monitor_interval if spec.rdzv_handler.needs_polling else None,
+            None if self._stuck_watch is None else self._stuck_watch.interval_s,
+            look_in_s,
+        )
+        return [wait_s for wait_s in waits_s if wait_s is not None]
 
     def _serve_store(self, worker_group: WorkerGroup) -> None:
         """Not before somebody connects: most of what is needed for it is then imported while workers import torch."""
@@ -291,25 +294,50 @@ class LocalElasticAgent(SimpleElasticAgent):
                 local_ranks = [rank for rank, pid in self._pcontext.pids().items() if pid in overdue]
                 self._survivors.take_overdue(local_ranks, "a timer expired")
             self._watchdog.expire(now)
-        result = self._seen = self._pcontext.wait(0)
-        if result is None:
-            self._tell_of_failure(worker_group)
-            hang = None if self._is_failing(worker_group) else self._inspection.look()
-            if hang is None:
-                return RunResult(WorkerState.UNHEALTHY if self._is_stuck() else WorkerState.HEALTHY)
-            # It took a while to see where they are. What has happened by itself meanwhile is what happened.
-            result = self._seen = self._pcontext.wait(0)
-            if result is None and not self._is_failing(worker_group):
-                self._hang_node = hang.node_rank
-                return RunResult(WorkerState.FAILED, failures={hang.rank: hang.failure})
-            self._inspection.withdraw()
-            if result is None:
-                return RunResult(WorkerState.HEALTHY)
-        if self._pcontext.is_fenced and not result.is_failed():
+        ended = self._seen = self._pcontext.wait(0)
+        if ended is None:
+            return RunResult(WorkerState.HEALTHY)
+        if self._pcontext.is_fenced and not ended.is_failed():
             return RunResult(WorkerState.STOPPED)
-        return self._result(worker_group, result)
+        return self._result_of(worker_group, ended)
 
-    def _result(self, worker_group: WorkerGroup, ended: RunProcsResult) -> RunResult:
+    def _look(self, worker_group: WorkerGroup) -> Event | None:
+        news = super()._look(worker_group)
+        if news is not None or self._state.phase is not Phase.RUNNING:
+            return news
+        return self._first_failure(worker_group) or self._look_closer(worker_group)
+
+    def _first_failure(self, worker_group: WorkerGroup) -> Event | None:
+        """A worker has failed, and the keeper stops the others. Other nodes need not wait until they are gone."""
+        assert self._pcontext is not None
+        failure = self._pcontext.first_failure()
+        if failure is None:
+            return None
+        self._explain(failure)
+        failures = {worker_group.workers[failure.local_rank].global_rank: failure}
+        if worker_group.spec.rdzv_handler.counts_restarts:
+            self._ask_others_after_timeout(failures)
+            self._survivors.accuse(failures)
+        self._result = RunResult(WorkerState.UNHEALTHY, failures=failures)
+        return WorkerExited()
+
+    def _look_closer(self, worker_group: WorkerGroup) -> Event | None:
+        """See whether workers hang, or are stuck in the kernel."""
+        assert self._pcontext is not None
+        hang = self._inspection.look()
+        if hang is None:
+            stuck = SetFailed(self._fault(self._result), outline(self._result), is_stuck=True)
+            return stuck if self._is_stuck() else None
+        # It took a while to see where they are. What has happened by itself meanwhile is what happened.
+        news = super()._look(worker_group) or self._first_failure(worker_group)
+        if news is not None:
+            self._inspection.withdraw()
+            return news
+        self._hang_node = hang.node_rank
+        result = self._result = RunResult(WorkerState.FAILED, failures={hang.rank: hang.failure})
+        return HangFound(self._fault(result), outline(result))
+
+    def _result_of(self, worker_group: WorkerGroup, ended: RunProcsResult) -> RunResult:
         """How a set ended, by global ranks."""
         ranks = {worker.local_rank: worker.global_rank for worker in worker_group.workers}
         self._warn_of_late_crashes(ranks, ended)
@@ -321,7 +349,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         for failure in ended.failures.values():
             self._explain(failure)
         failures = {ranks[local_rank]: failure for local_rank, failure in ended.failures.items()}
-        if not self._is_failure_told:
+        if not self._has_asked_others:
             self._ask_others_after_timeout(failures)
         self._survivors.accuse(failures)
         return RunResult(
@@ -344,29 +372,15 @@ class LocalElasticAgent(SimpleElasticAgent):
             log.warning("%s", text)
             self._chronicle.late_crash(ranks[local_rank], crash, text)
 
-    def _tell_of_failure(self, worker_group: WorkerGroup) -> None:
-        """Other nodes need not wait until the rest of this node's workers have stopped."""
-        assert self._pcontext is not None
-        if self._is_failure_told or not worker_group.spec.rdzv_handler.counts_restarts:
-            return
-        failure = self._pcontext.first_failure()
-        if failure is not None:
-            self._is_failure_told = True
-            self._explain(failure)
-            rank = worker_group.workers[failure.local_rank].global_rank
-            self._ask_others_after_timeout({rank: failure})
-            self._survivors.accuse({rank: failure})
-            worker_group.spec.rdzv_handler.report_failure(rank, failure)
-            self._inspection.timeout_told()
-
     def _ask_others_after_timeout(self, failures: dict[int, ProcessFailure]) -> None:
         """Whom a worker waited for in vain may be on another node, and is stopped once this failure is told."""
-        from holdfast.errors.failure import in_order  # noqa: PLC0415 - only of a failure
-        from holdfast.errors.kind import FailureKind, says_timeout  # noqa: PLC0415 - likewise
+        from holdfast.errors.failure import in_order
+        from holdfast.errors.kind import FailureKind, says_timeout
 
+        self._has_asked_others = True
         _, failure = in_order(failures)[0]
         if failure.kind is FailureKind.COMMUNICATION and says_timeout(failure.message):
-            from holdfast.errors.summary import gist  # noqa: PLC0415 - likewise
+            from holdfast.errors.summary import gist
 
             why = gist(failure)
             self._survivors.add(self._inspection.ask_after_timeout(why, self._survivors.ranks_here()), why)
@@ -379,14 +393,10 @@ class LocalElasticAgent(SimpleElasticAgent):
         ended = None if self._pcontext is None else self._pcontext.wait(0)
         if ended is None or ended is self._seen:
             return {}
-        return self._result(worker_group, ended).failures
+        return self._result_of(worker_group, ended).failures
 
     def _node_of_failure(self) -> int | None:
         return self._hang_node
-
-    def _is_failing(self, worker_group: WorkerGroup) -> bool:
-        del worker_group
-        return self._pcontext is not None and self._pcontext.first_failure() is not None
 
     def _is_stuck(self) -> bool:
         assert self._pcontext is not None
@@ -395,13 +405,12 @@ class LocalElasticAgent(SimpleElasticAgent):
         pid = self._stuck_watch.look(self._pcontext.pids().values(), time.monotonic())
         if pid is not None:
             log.error("PID %s is stuck in the kernel for %s s; no restart can help", pid, self._stuck_watch.timeout_s)
-            self._remaining_restarts = 0
         return pid is not None
 
     def _explain(self, failure: ProcessFailure) -> None:
         scopes = self._expired_timers.get(failure.pid)
         if scopes is not None and not failure.has_error_file():
-            from holdfast.errors.kind import FailureKind  # noqa: PLC0415 - only of a failure
+            from holdfast.errors.kind import FailureKind
 
             failure.message = f"it took longer than it had allowed itself, in {scopes}; the watchdog ended it"
             failure.kind = FailureKind.TIMEOUT
@@ -416,14 +425,12 @@ class LocalElasticAgent(SimpleElasticAgent):
 
     # Stopping
 
-    def _let_workers_finish(self, worker_group: WorkerGroup, reason: str) -> None:
+    def _ask_to_stop(self, worker_group: WorkerGroup, reason: str) -> float | None:
+        del worker_group
         grace_s = self._stop_grace_s
-        if self._pcontext is not None and grace_s > 0 and self._pages.ask_to_stop(reason, grace_s):
-            ended = self._seen = self._pcontext.wait(grace_s)
-            if ended is not None:
-                result = self._result(worker_group, ended)
-                if ended.is_failed():
-                    self._record_failed_finish(result)
+        if self._pcontext is None or grace_s <= 0 or not self._pages.ask_to_stop(reason, grace_s):
+            return None
+        return time.monotonic() + grace_s
 
     def _stop_workers(self, worker_group: WorkerGroup) -> None:
         del worker_group
@@ -447,7 +454,7 @@ class LocalElasticAgent(SimpleElasticAgent):
     def _raise_if_stuck(self) -> None:
         if self._pcontext is None or not self._pcontext.stuck:
             return
-        from holdfast.errors.tree import InfrastructureError  # noqa: PLC0415 - only on the way out
+        from holdfast.errors.tree import InfrastructureError
 
         pids = ", ".join(map(str, self._pcontext.stuck))
         raise InfrastructureError(
@@ -482,7 +489,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         if os.environ.get(ENABLE_FILE_TIMER) != "1":
             return
         if self._watchdog is None:
-            from holdfast.watchdog import FileTimerServer  # noqa: PLC0415 - only where it is asked for
+            from holdfast.watchdog import FileTimerServer
 
             self._timer_file = os.environ.get(TIMER_FILE) or os.path.join(
                 os.environ.get("TMPDIR", "/tmp"),  # noqa: S108 - the name is random, and the pipe is private
@@ -510,7 +517,7 @@ class LocalElasticAgent(SimpleElasticAgent):
             if not port.isdecimal() or len(port) > PORT_MAX_DIGITS or int(port) > PORT_MAX:
                 log.warning("no health check: %s=%r is not a port's number", HEALTH_CHECK_PORT, text)
                 return
-            from holdfast.agent.health import create_healthcheck_server  # noqa: PLC0415 - only where asked for
+            from holdfast.agent.health import create_healthcheck_server
 
             self._health_check_server = create_healthcheck_server(
                 self._get_alive_time, int(port), HEALTH_CHECK_TIMEOUT_S, host.strip("[]")

@@ -53,7 +53,7 @@ class WorkerPages:
 
     def ask_to_stop(self, reason: str, grace_s: float) -> bool:
         """Ask the workers that listen to stop by themselves. False if none does."""
-        from holdfast.worker.page import FIFO_SUFFIX, LISTENS, Page  # noqa: PLC0415 - mmap is not for every job
+        from holdfast.worker.page import FIFO_SUFFIX, LISTENS, Page
 
         deadline_ns = time.monotonic_ns() + int(min(grace_s, 1e9) * 1e9)
         listens = False
@@ -88,7 +88,7 @@ class WorkerPages:
 
 def _lock(directory: str) -> int:
     """A descriptor of the directory that holds its lock. OSError if somebody else does, or it is only a link."""
-    import fcntl  # noqa: PLC0415 - a job's pages are made once
+    import fcntl
 
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:

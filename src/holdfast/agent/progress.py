@@ -149,7 +149,7 @@ class WatchedWorker:
 
     def read(self, output_bytes: int) -> Reading | None:
         """What is seen of it now; None if it has ended."""
-        from holdfast.worker.page import BEAT_NS, BEATS, STEP, Page  # noqa: PLC0415 - mmap is not for every job
+        from holdfast.worker.page import BEAT_NS, BEATS, STEP, Page
 
         if self._page is None:
             self._page = Page.find(self._page_path)

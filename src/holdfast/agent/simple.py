@@ -1,4 +1,6 @@
-"""The agent's decisions: when to start, restart and stop the workers of one node. How is left to subclasses."""
+"""The shell around the agent's decisions (`core`): it turns what happens to the workers of one node into events, and
+carries out what follows from them. Subclasses start the workers, look at them and stop them.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,45 @@ import time
 from abc import ABC, abstractmethod
 
 from holdfast.agent.chronicle import Chronicle
+from holdfast.agent.core import (
+    AgentState,
+    AnnounceLeave,
+    Asked,
+    AskToStop,
+    BarrierLeft,
+    DeadlinePassed,
+    Finish,
+    JobFailed,
+    LookBeforeStop,
+    Met,
+    NotNeeded,
+    Outcome,
+    PauseUntil,
+    Phase,
+    Record,
+    RecordFailures,
+    RecordVerdict,
+    RecordWorkers,
+    Report,
+    RestartSet,
+    RoundOver,
+    Say,
+    SetFailed,
+    SetFenced,
+    SetSucceeded,
+    Signalled,
+    Started,
+    StartSet,
+    Stopped,
+    StopSet,
+    WaitForOthers,
+    ended,
+    step,
+)
 from holdfast.agent.group import RunResult, Worker, WorkerGroup
 from holdfast.agent.journal import Journal
 from holdfast.agent.ranks import assign_ranks
-from holdfast.agent.state import Step, WorkerState, after
+from holdfast.agent.state import WorkerState
 from holdfast.logger import get_logger
 from holdfast.metrics import prof, put_metric
 from holdfast.processes.context import SHUTDOWN_TIMEOUT_S
@@ -23,17 +60,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from holdfast import events
+    from holdfast.agent.core import Effect, Event
     from holdfast.agent.group import WorkerSpec
     from holdfast.errors import ProcessFailure
-    from holdfast.events import Event
     from holdfast.rendezvous.errors import JobFailedError
     from holdfast.rendezvous.records import Verdict
-    from holdfast.rendezvous.restarts import Past, Ruling
+    from holdfast.rendezvous.restarts import Fault
 
 EXIT_BARRIER_TIMEOUT_S = 300
 """How long a node whose workers are done waits for the other nodes, where nobody says otherwise."""
 
 RESTART_POLICIES = ("auto", "always")
+
+UNWELL = "the workers are not well"
 
 log = get_logger(__name__)
 
@@ -64,20 +104,21 @@ class SimpleElasticAgent(ElasticAgent):
         shutdown_timeout: float = SHUTDOWN_TIMEOUT_S,
     ) -> None:
         if spec.restart_policy not in RESTART_POLICIES:
-            from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+            from holdfast.errors.tree import InputError
 
             raise InputError(f"restart_policy {spec.restart_policy!r}: write one of {', '.join(RESTART_POLICIES)}")
         self._worker_group = WorkerGroup(spec)
-        self._remaining_restarts = spec.max_restarts
-        self._forgiven_restarts = 0
+        self._state = AgentState(
+            spec.max_restarts, spec.restart_window, spec.restart_policy, spec.rdzv_handler.counts_restarts
+        )
+        self._result = RunResult(WorkerState.INIT)
         self._exit_barrier_timeout = exit_barrier_timeout
         self._shutdown_timeout = shutdown_timeout
         self._began = time.monotonic()
         self._journal = Journal(self._worker_group)
         self._chronicle = Chronicle(self._journal, self._worker_group, os.urandom(8).hex())
-        self._past: Past | None = None
         self._is_interrupted = False
-        self._recorded_failures: object = None
+        self._has_taken_part = True
         self._waited_s = 0.0
 
     def get_worker_group(self, role: str = "default") -> WorkerGroup:
@@ -107,11 +148,6 @@ class SimpleElasticAgent(ElasticAgent):
         if worker_group.hosting is not None and worker_group.hosting.store is not None:
             worker_group.hosting.store.start()
 
-    def _is_failing(self, worker_group: WorkerGroup) -> bool:
-        """Whether a worker has failed, and the others are about to be stopped: `_monitor_workers` will say so."""
-        del worker_group
-        return False
-
     def _look_before_stop(self, reason: str) -> None:
         """The workers are to be stopped before their work is done: see where they are, if that takes no time."""
 
@@ -130,14 +166,10 @@ class SimpleElasticAgent(ElasticAgent):
         """The rank of the node that is to blame, if it is another one."""
         return None
 
-    def _record_failed_finish(self, result: RunResult) -> None:
-        """Workers were asked to end, and one failed at it. It costs no restart, but it is told."""
-        self._chronicle.failed(result.failures)
-        log.warning("while the workers were to end by themselves, %s", _outline(result))
-        self._record_worker_events(result)
-
-    def _let_workers_finish(self, worker_group: WorkerGroup, reason: str) -> None:
-        """Ask the workers to end by themselves before they are stopped, if there is a way to ask, and wait a while."""
+    def _ask_to_stop(self, worker_group: WorkerGroup, reason: str) -> float | None:
+        """Ask the workers to end by themselves, if there is a way to ask. Returns until when they have time for it."""
+        del worker_group, reason
+        return None
 
     def _wait_for_change(self, worker_group: WorkerGroup) -> None:
         """Wait until `_monitor_workers` may have something new to say. Signals interrupt it."""
@@ -160,8 +192,7 @@ class SimpleElasticAgent(ElasticAgent):
         with self._journal.timed("RENDEZVOUS"):
             info = spec.rdzv_handler.next_rendezvous()
         self._waited_s = time.monotonic() - began
-        if info.restart_count is not None:
-            self._remaining_restarts = spec.max_restarts - info.restart_count
+        self._hear(Met(info.restart_count))
         worker_group.job = info.job
         worker_group.max_restarts = spec.max_restarts if info.max_restarts is None else info.max_restarts
         if info.lost:
@@ -199,7 +230,7 @@ class SimpleElasticAgent(ElasticAgent):
         same_everywhere = store is None or os.environ.get("TORCH_ELASTIC_WORKER_IDENTICAL") == "1"
         if group_world_size == 1 or same_everywhere:
             return assign_ranks([mine] * group_world_size, group_rank)
-        from holdfast.agent.through_store import exchange_ranks  # noqa: PLC0415 - only where nodes tell each other
+        from holdfast.agent.through_store import exchange_ranks
 
         return exchange_ranks(store, group_rank, group_world_size, *mine)
 
@@ -214,7 +245,7 @@ class SimpleElasticAgent(ElasticAgent):
         for worker in worker_group.workers:
             worker.id = ids[worker.local_rank]
         self._serve_store(worker_group)
-        worker_group.state = after(worker_group.state, Step.START)
+        self._hear(Started())
         self._chronicle.attempt_started(self._restart_count(), self._waited_s, started_s)
         self._journal.open(self._event_log_path())
 
@@ -227,44 +258,42 @@ class SimpleElasticAgent(ElasticAgent):
             # The cause, perhaps, of what others told of first: an interpreter may take long to end.
             self._chronicle.failed(late)
             self._report(late)
-        worker_group.state = after(after(worker_group.state, Step.STOP), Step.RESTART)
+        self._hear(Stopped())
         self._initialize_workers(worker_group)
 
     def _restart_count(self) -> int:
         """All of them: it rises with every restart, also where a window gives the budget back."""
-        return self._forgiven_restarts + self._worker_group.spec.max_restarts - self._remaining_restarts
+        return self._state.restarts
+
+    @property
+    def _remaining_restarts(self) -> int:
+        """The name that subclasses made for torch know."""
+        return self._state.remaining
+
+    @_remaining_restarts.setter
+    def _remaining_restarts(self, remaining: int) -> None:
+        self._state = self._state.replace(spent=self._state.max_restarts - remaining)
 
     # Running
 
     def run(self, role: str = "default") -> RunResult:
-        from holdfast.rendezvous.errors import RendezvousGracefulExitError  # noqa: PLC0415 - not the agent's everyday
-
         self._began = time.monotonic()
         self._chronicle.run_started()
         death_sig = signal.SIGTERM
-        outcome, why = "closed", "the agent failed"
         try:
             result = self._invoke_run(role)
-            outcome, why = ("failed", result.reason) if result.is_failed() else ("succeeded", "")
-            self._record_metrics(result)
-            if result.failures is not self._recorded_failures:
-                self._record_worker_events(result)
-        except RendezvousGracefulExitError as reason:
-            outcome, why = "succeeded", f"this node was not needed: {reason}"
-            log.info("%s", why)
-            return RunResult(WorkerState.SUCCEEDED)
+            if self._state.outcome is None:  # a subclass has its own way to run, and knows how it ended
+                self._state = ended(self._state, Outcome.FAILED if result.is_failed() else Outcome.SUCCEEDED)
+                self._record_worker_events(result, self._restart_count())
+            if self._has_taken_part:
+                self._record_metrics(result)
         except SignalException as received:
             death_sig = received.sigval
-            outcome, why = "interrupted", str(received)
             self._is_interrupted = True
-            is_running = WorkerState.is_running(self._worker_group.state)
-            log.warning("%s%s", received, "; passing it on to the workers" if is_running else "")
-            if is_running:
-                self._worker_group.spec.rdzv_handler.announce_leave(death_sig.name)
-                self._let_workers_finish(self._worker_group, f"the agent got {death_sig.name}")
+            self._state = ended(self._state, Outcome.INTERRUPTED, str(received))
             raise
         except Exception as error:
-            why = f"{type(error).__name__}: {error}"
+            self._state = ended(self._state, Outcome.CLOSED, f"{type(error).__name__}: {error}")
             raise
         finally:
             try:
@@ -272,154 +301,175 @@ class SimpleElasticAgent(ElasticAgent):
             finally:
                 if self._worker_group.hosting is not None:
                     self._worker_group.hosting.close()
-                self._chronicle.run_ended(outcome, why, self._restart_count())
+                outcome = self._state.outcome or Outcome.CLOSED
+                self._chronicle.run_ended(outcome, self._state.reason, self._restart_count())
                 self._journal.close()
         return result
 
     def _invoke_run(self, role: str = "default") -> RunResult:
-        """Start the workers and see them through: the whole of an agent's decisions."""
+        """See the workers through: turn what happens into events, and carry out what follows from them."""
+        from holdfast.rendezvous.errors import JobFailedError, RendezvousGracefulExitError
+
         del role
+        effects: tuple[Effect, ...] = (StartSet(),)
+        interrupted: SignalException | None = None
+        while self._state.outcome is None:
+            try:
+                event = self._carry_out(effects) or self._next_event()
+            except SignalException as received:
+                interrupted, self._is_interrupted = received, True
+                event = Signalled(received.sigval.name, str(received))
+            except JobFailedError as failed:
+                self._result = self._failed_elsewhere(failed, self._result)
+                event = JobFailed(failed.ruling)
+            except RendezvousGracefulExitError as reason:
+                self._result = RunResult(WorkerState.SUCCEEDED)
+                self._has_taken_part = False
+                event = NotNeeded(str(reason))
+            effects = self._hear(event)
+        self._carry_out(effects)
+        if interrupted is not None:
+            raise interrupted
+        return self._result
+
+    def _hear(self, event: Event) -> tuple[Effect, ...]:
+        """Something has happened: the state is the next one, and this is what to do."""
+        self._state, effects = step(self._state, event, time.monotonic())
+        self._worker_group.state = self._state.worker_state
+        return effects
+
+    def _next_event(self) -> Event:
+        """Wait for the next thing that matters."""
         group = self._worker_group
-        spec = group.spec
-        result = RunResult(WorkerState.INIT)
-        from holdfast.rendezvous.errors import JobFailedError  # noqa: PLC0415 - not the agent's everyday
+        role = group.spec.role
+        while True:
+            self._wait_for_change(group)
+            event = self._look(group)
+            put_metric(f"workers.{role}.remaining_restarts", self._remaining_restarts)
+            put_metric(f"workers.{role}.{self._result.state.name.lower()}", 1)
+            if event is not None:
+                return event
 
-        try:
-            self._initialize_workers(group)
-            while True:
-                self._wait_for_change(group)
-                result = self._monitor_workers(group)
-                put_metric(f"workers.{spec.role}.remaining_restarts", self._remaining_restarts)
-                put_metric(f"workers.{spec.role}.{result.state.name.lower()}", 1)
-                if self._is_final(group, result):
-                    return result
-        except JobFailedError as failed:
-            group.state = after(group.state, Step.GIVE_UP)
-            return self._job_failed(failed, result)
+    def _look(self, worker_group: WorkerGroup) -> Event | None:
+        """What a look at the workers and at the rendezvous shows, if it is news."""
+        result = self._result = self._monitor_workers(worker_group)
+        match result.state:
+            case WorkerState.SUCCEEDED:
+                return SetSucceeded()
+            case WorkerState.FAILED | WorkerState.UNHEALTHY:
+                return SetFailed(self._fault(result), outline(result))
+            case WorkerState.STOPPED:
+                return SetFenced()
+            case WorkerState.HEALTHY:
+                return self._news_of_the_round()
+        raise AssertionError(f"workers of role {worker_group.spec.role!r} cannot be {result.state.value} now")
 
-    def _is_final(self, group: WorkerGroup, result: RunResult) -> bool:
-        """Act on what a look at the workers has shown. True if that was the end."""
-        handler = group.spec.rdzv_handler
-        if result.state is WorkerState.SUCCEEDED:
-            group.state = after(group.state, Step.SUCCEED)
-            self._chronicle.attempt_ended("succeeded")
-            if self._exit_barrier() is not False:
-                return True
-            over = handler.round_over()
-            reason = "the others do not go on" if over is None else over.reason
-            log.warning("the workers of this node have succeeded, but the job cannot end with that: %s", reason)
-            self._restart_workers(group)
-        elif result.state in (WorkerState.FAILED, WorkerState.UNHEALTHY):
-            group.state = after(group.state, Step.FAIL)
-            self._chronicle.failed(result.failures)
-            self._chronicle.attempt_ended("failed", _outline(result))
-            if result.state is WorkerState.UNHEALTHY:
-                self._look_before_stop("a worker is stuck in the kernel, and all were stopped")
-            return self._is_failure_final(group, result)
-        elif result.state is WorkerState.STOPPED:
-            reason = "the workers were killed: this node could not renew its lease in time"
-            log.warning("%s", reason)
-            self._chronicle.attempt_ended("stopped", reason)
-            self._restart_workers(group)
-        elif result.state is not WorkerState.HEALTHY:
-            raise AssertionError(f"workers of role {group.spec.role!r} cannot be {result.state.value} now")
-        elif (over := handler.round_over()) is not None and not self._is_failing(group):
-            log.warning("stopping the workers: %s", over.reason)
-            if over.may_finish:
-                self._let_workers_finish(group, over.reason)
-            else:
-                self._look_before_stop(over.reason)
-            self._chronicle.attempt_ended("stopped", over.reason)
-            self._restart_workers(group)
-        return False
+    def _news_of_the_round(self) -> Event | None:
+        """What the other nodes want, or that the time of workers which were asked to end is over."""
+        until = self._state.until
+        if until is not None and time.monotonic() >= until:
+            return DeadlinePassed()
+        over = self._worker_group.spec.rdzv_handler.round_over() if self._state.phase is Phase.RUNNING else None
+        return None if over is None else RoundOver(over.reason, over.may_finish)
 
-    def _is_failure_final(self, group: WorkerGroup, result: RunResult) -> bool:
-        """Restart after a failure, if the budget allows it: this node's, or the job's, which the rendezvous knows."""
-        spec = group.spec
-        # Stuck in the kernel, which no restart can help: the end for all.
-        is_hopeless = result.state is WorkerState.UNHEALTHY and self._remaining_restarts == 0
-        if spec.rdzv_handler.counts_restarts and not is_hopeless:
-            self._report(result.failures)
-            self._record_worker_events(result)
-            self._recorded_failures = result.failures
-            log.warning("%s", _outline(result))
-            self._restart_workers(group)
-            return False
-        ruling = self._rule(result)
-        if self._remaining_restarts == 0 or not ruling.restarts:
-            self._stop_workers(group)
-            group.state = after(after(group.state, Step.STOP), Step.GIVE_UP)
-            result.state = WorkerState.FAILED
-            result.reason = ruling.reason if spec.max_restarts else ""
-            return True
-        self._record_worker_events(result)
-        self._past = ruling.past
-        self._remaining_restarts -= 1
-        spent = spec.max_restarts - self._remaining_restarts
-        log.warning("%s; restart %s of %s", _outline(result), spent, spec.max_restarts)
-        if ruling.pause_s:
-            log.warning("a pause of %s s before the next attempt, after faults in a row", f"{ruling.pause_s:g}")
-            go_on_at = time.monotonic() + ruling.pause_s  # it passes while the last processes end
-            self._stop_workers(group)
-            group.state = after(group.state, Step.STOP)  # for a signal that comes meanwhile: nobody is left to ask
-            self._pause(max(0.0, go_on_at - time.monotonic()))
-        self._restart_workers(group)
-        return False
+    def _carry_out(self, effects: tuple[Effect, ...]) -> Event | None:
+        """Carry out effects in their order. The last one may have an answer."""
+        answer = None
+        for effect in effects:
+            answer = self._carry_out_one(effect, self._worker_group)
+        return answer
 
-    def _rule(self, result: RunResult) -> Ruling:
-        """What follows from a failed attempt of a node that decides for itself."""
-        from holdfast.errors.failure import in_order  # noqa: PLC0415 - only of a failure
-        from holdfast.rendezvous.restarts import Fault, Limits, Past, hopeless, place, rule  # noqa: PLC0415 - likewise
+    def _carry_out_one(self, effect: Effect, group: WorkerGroup) -> Event | None:
+        match effect:
+            case StartSet():
+                self._initialize_workers(group)
+            case RestartSet():
+                self._restart_workers(group)
+            case StopSet():
+                self._stop_workers(group)
+            case AskToStop(reason):
+                until = self._ask_to_stop(group, reason)
+                return DeadlinePassed() if until is None else Asked(until)
+            case LookBeforeStop(reason):
+                self._look_before_stop(reason)
+            case PauseUntil(at):
+                self._pause(max(0.0, at - time.monotonic()))
+                return DeadlinePassed()
+            case WaitForOthers():
+                return BarrierLeft(self._needed_again() if self._exit_barrier() is False else "")
+            case _:
+                self._tell(effect, group)
+        return None
 
-        spec = self._worker_group.spec
-        rank, cause = in_order(result.failures)[0] if result.failures else (0, self._unwell())
-        fault = Fault(
-            cause.kind,
-            cause.ran_s,
-            place(cause.kind, cause.exception, cause.where, cause.ran_s),
-            hopeless(cause),
-        )
-        limits = Limits(spec.max_restarts, spec.restart_window, spec.restart_policy)
-        past = self._past or Past()
-        ruling = rule(past, fault, limits)
-        if ruling.restarts and past.spent > 0 and ruling.past.spent == 1:
-            log.info("the workers ran for %s s: restarts are counted anew", round(cause.ran_s))
-            self._forgiven_restarts += spec.max_restarts - self._remaining_restarts
-            self._remaining_restarts = spec.max_restarts
-        self._chronicle.verdict(
-            rank,
-            cause,
-            max(len(result.failures) - 1, 0),
-            restarts=ruling.restarts and self._remaining_restarts > 0,
-            reason=ruling.reason,
-        )
-        return ruling
+    def _tell(self, effect: Effect, group: WorkerGroup) -> None:
+        """Carry out what others hear of: a person, the other nodes, the caller of `run`."""
+        match effect:
+            case Say(text, is_info):
+                (log.info if is_info else log.warning)("%s", text)
+            case AnnounceLeave(reason):
+                group.spec.rdzv_handler.announce_leave(reason)
+            case Report():
+                self._report(self._result.failures)
+            case Finish(Outcome.FAILED, reason):
+                self._result.state, self._result.reason = WorkerState.FAILED, reason
+            case Finish():
+                pass
+            case _:
+                self._write_down(effect)
+
+    def _write_down(self, effect: Effect) -> None:
+        """Carry out what leaves a trace in the run's events."""
+        failures = self._result.failures
+        match effect:
+            case Record(outcome, reason):
+                self._chronicle.attempt_ended(outcome, reason)
+            case RecordFailures():
+                self._chronicle.failed(failures)
+            case RecordWorkers(restarts):
+                self._record_worker_events(self._result, restarts)
+            case RecordVerdict(restarts, reason):
+                rank, cause = self._cause(failures)
+                self._chronicle.verdict(rank, cause, max(len(failures) - 1, 0), restarts=restarts, reason=reason)
+
+    def _needed_again(self) -> str:
+        over = self._worker_group.spec.rdzv_handler.round_over()
+        return "the others do not go on" if over is None else over.reason
 
     def _pause(self, pause_s: float) -> None:
         """Let some time pass. Signals interrupt it."""
         with Uninterrupted(), SignalWakeUp() as signals:
             select.select([] if signals.fd is None else [signals.fd], [], [], pause_s)
 
-    def _unwell(self) -> ProcessFailure:
-        from holdfast.errors.failure import ProcessFailure  # noqa: PLC0415 - only of a failure
+    # Failures
 
-        failure = ProcessFailure(self._worker_group.workers[0].local_rank, 0, 1, "")
-        failure.message = "the workers are not well"
-        return failure
+    def _cause(self, failures: Mapping[int, ProcessFailure]) -> tuple[int, ProcessFailure]:
+        """The failure to blame for the others, with its global rank."""
+        from holdfast.errors.failure import ProcessFailure, in_order
+
+        if failures:
+            return in_order(failures)[0]
+        first = self._worker_group.workers[0]
+        unwell = ProcessFailure(first.local_rank, 0, 1, "")
+        unwell.message = UNWELL
+        return first.global_rank, unwell
+
+    def _fault(self, result: RunResult) -> Fault:
+        """The facts that a restart decision needs."""
+        from holdfast.rendezvous.restarts import Fault, hopeless, place
+
+        _, cause = self._cause(result.failures)
+        signature = place(cause.kind, cause.exception, cause.where, cause.ran_s)
+        return Fault(cause.kind, cause.ran_s, signature, hopeless(cause))
 
     def _report(self, failures: Mapping[int, ProcessFailure]) -> None:
         """Tell the other nodes of the failures here: the cause among them, and how many more there are."""
-        from holdfast.errors.failure import in_order  # noqa: PLC0415 - only of a failure
-
-        rank, failure = (
-            in_order(failures)[0] if failures else (self._worker_group.workers[0].global_rank, self._unwell())
-        )
+        rank, failure = self._cause(failures)
         others = max(len(failures) - 1, 0)
         self._worker_group.spec.rdzv_handler.report_failure(rank, failure, others, self._node_of_failure())
 
     def _tell_verdict(self, verdict: Verdict, generation: int | None) -> None:
         """Why all nodes begin anew after this generation, which a newcomer was not in: the same words on each."""
-        from holdfast.agent.elsewhere import failure_elsewhere  # noqa: PLC0415 - only of a failure
+        from holdfast.agent.elsewhere import failure_elsewhere
 
         cause = verdict.cause
         where = f", at {cause.where}" if cause.where else ""
@@ -435,9 +485,9 @@ class SimpleElasticAgent(ElasticAgent):
             cause.rank, failure_elsewhere(cause), verdict.victims, restarts=True, reason="", generation=generation
         )
 
-    def _job_failed(self, failed: JobFailedError, last: RunResult) -> RunResult:
+    def _failed_elsewhere(self, failed: JobFailedError, last: RunResult) -> RunResult:
         """The end of a job that failed: what every node tells of it is the first failure of all, in the same words."""
-        from holdfast.agent.elsewhere import failure_elsewhere  # noqa: PLC0415 - only of a failure
+        from holdfast.agent.elsewhere import failure_elsewhere
 
         told = failed.failure
         cause = failure_elsewhere(told)
@@ -446,18 +496,8 @@ class SimpleElasticAgent(ElasticAgent):
         if here is not None and here.pid == told.pid:
             cause.error_file, cause.error_file_data = here.error_file, here.error_file_data
             terminated = last.terminated
-        reason = failed.ruling if self._worker_group.spec.max_restarts else ""
         self._chronicle.verdict(told.rank, cause, failed.victims, restarts=False, reason=failed.ruling)
-        result = RunResult(
-            WorkerState.FAILED,
-            failures={told.rank: cause},
-            terminated=terminated,
-            victims=failed.victims,
-            reason=reason,
-        )
-        if terminated is not None and last.failures is self._recorded_failures:
-            self._recorded_failures = result.failures
-        return result
+        return RunResult(WorkerState.FAILED, failures={told.rank: cause}, terminated=terminated, victims=failed.victims)
 
     def _exit_barrier(self) -> bool | None:
         """Wait until the workers of every node are done, so that no node takes away what others still need.
@@ -473,7 +513,7 @@ class SimpleElasticAgent(ElasticAgent):
         group = self._worker_group
         rank, nodes = group.group_rank or 0, group.group_world_size or 1
         if is_over is None and group.store is not None and nodes > 1:
-            from holdfast.agent.through_store import wait_for_all  # noqa: PLC0415 - only where nodes tell each other
+            from holdfast.agent.through_store import wait_for_all
 
             self._take_no_requests()
             wait_for_all(group.store, rank, nodes, self._exit_barrier_timeout)
@@ -481,17 +521,17 @@ class SimpleElasticAgent(ElasticAgent):
 
     # Telling
 
-    def get_event_succeeded(self) -> Event:
+    def get_event_succeeded(self) -> events.Event:
         """The event of an agent whose job has succeeded."""
         return self._journal.agent_event("SUCCEEDED", self._run_time_s(), self._restart_count())
 
-    def get_event_failed(self) -> Event:
+    def get_event_failed(self) -> events.Event:
         """The event of an agent whose job has failed, with the exception that is being handled."""
-        import traceback  # noqa: PLC0415 - only of a failure
+        import traceback
 
         return self._journal.agent_event("FAILED", self._run_time_s(), self._restart_count(), traceback.format_exc())
 
-    def record(self, event: Event) -> None:
+    def record(self, event: events.Event) -> None:
         """Write an event of a caller's where those of this agent are."""
         self._journal.record(event)
         self._journal.close()
@@ -503,7 +543,7 @@ class SimpleElasticAgent(ElasticAgent):
     def _run_time_s(self) -> int:
         return int(time.monotonic() - self._began)
 
-    def _record_worker_events(self, result: RunResult) -> None:
+    def _record_worker_events(self, result: RunResult, restarts: int) -> None:
         """One event for each worker: how it ended."""
         for worker in self._worker_group.workers:
             failure = result.failures.get(worker.global_rank)
@@ -511,7 +551,7 @@ class SimpleElasticAgent(ElasticAgent):
                 worker,
                 self._get_worker_state(worker, result),
                 self._run_time_s(),
-                self._restart_count(),
+                restarts,
                 failure,
                 result.terminated.get(worker.global_rank, 0),
             )
@@ -540,12 +580,12 @@ class SimpleElasticAgent(ElasticAgent):
         put_metric(f"workers.{spec.role}.flakiness", int(flakiness))
 
 
-def _outline(result: RunResult) -> str:
+def outline(result: RunResult) -> str:
     """A failed attempt in one line; the whole of it is in the workers' stderr and error files."""
     if not result.failures:
-        return "the workers are not well"
-    from holdfast.errors.failure import in_order  # noqa: PLC0415 - only of a failure
-    from holdfast.errors.summary import gist  # noqa: PLC0415 - likewise
+        return UNWELL
+    from holdfast.errors.failure import in_order
+    from holdfast.errors.summary import gist
 
     (rank, first), *others = in_order(result.failures)
     more = f", and {len(others)} more" if others else ""

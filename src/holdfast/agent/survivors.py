@@ -54,7 +54,7 @@ class Survivors:
 
     def begin(self, pids: Mapping[int, int], pages: Mapping[int, str], run_dir: str | None) -> None:
         """The workers of an attempt have started. What was seen in the last one is kept now, at the latest."""
-        import holdfast.stacks.asking  # noqa: F401, PLC0415 - when it is needed, there is no time for it
+        import holdfast.stacks.asking  # noqa: F401 - when it is needed, there is no time for it
 
         self.keep()
         self._pids, self._pages, self._run_dir = dict(pids), pages, run_dir
@@ -87,9 +87,9 @@ class Survivors:
             return []
 
     def _ask(self, local_ranks: list[int], limit_s: float, *, spares_pauses: bool) -> list[int]:
-        from holdfast.processes.ending import is_ending  # noqa: PLC0415 - only of a failure
-        from holdfast.processes.remains import STACKS_SUFFIX  # noqa: PLC0415 - likewise
-        from holdfast.stacks.asking import (  # noqa: PLC0415 - likewise
+        from holdfast.processes.ending import is_ending
+        from holdfast.processes.remains import STACKS_SUFFIX
+        from holdfast.stacks.asking import (
             GONE,
             STATE,
             WorkerTarget,
@@ -111,14 +111,14 @@ class Survivors:
 
     def accuse(self, failed: Mapping[int, ProcessFailure]) -> None:
         """Workers, by global rank, failed. If they only lost a peer, the first of them says who was not waiting."""
-        from holdfast.errors.failure import in_order  # noqa: PLC0415 - only of a failure
-        from holdfast.errors.kind import FailureKind  # noqa: PLC0415 - likewise
+        from holdfast.errors.failure import in_order
+        from holdfast.errors.kind import FailureKind
 
         self._failed |= failed.keys()
         _, cause = in_order(failed)[0]
         if cause.kind is not FailureKind.COMMUNICATION or not self._has_seen():
             return
-        from holdfast.stacks.judgement import suspects  # noqa: PLC0415 - likewise
+        from holdfast.stacks.judgement import suspects
 
         sentence = suspects(*self._seen(), self._failed).sentence
         if sentence:
@@ -128,7 +128,7 @@ class Survivors:
         """The user's line that a worker was at when it was asked: "train.py:12 in step"; "" if nobody knows."""
         if local_rank not in self._texts:
             return ""
-        from holdfast.errors.diagnosis import where_in  # noqa: PLC0415 - only of a failure
+        from holdfast.errors.diagnosis import where_in
 
         return where_in(self._texts[local_rank])
 
@@ -136,14 +136,14 @@ class Survivors:
         """Where they were, in a line for each place; empty if nobody was asked."""
         if not self._has_seen():
             return []
-        from holdfast.stacks.judgement import where_lines  # noqa: PLC0415 - only of a failure
+        from holdfast.stacks.judgement import where_lines
 
         return where_lines(*self._seen())
 
     def _seen(self) -> tuple[dict[int, Stacks], list[Group]]:
         """The stacks of those that had not failed, and their groups: one that is about to end says nothing."""
-        from holdfast.stacks.grouping import group  # noqa: PLC0415 - only of a failure
-        from holdfast.stacks.parse import parse  # noqa: PLC0415 - likewise
+        from holdfast.stacks.grouping import group
+        from holdfast.stacks.parse import parse
 
         ranks = self._gathered().ranks
         stacks = {rank: parse(each.text) for rank, each in ranks.items() if rank not in self._failed}
@@ -153,7 +153,7 @@ class Survivors:
         """Write what was seen into the run's directory, once."""
         if self._is_kept or self._run_dir is None or not self._has_seen():
             return
-        from holdfast.stacks.dump import keep  # noqa: PLC0415 - only of a failure
+        from holdfast.stacks.dump import keep
 
         self._is_kept = True
         dump = self._gathered()
@@ -170,7 +170,7 @@ class Survivors:
 
     def _gathered(self) -> Dump:
         if self._dump is None:
-            from holdfast.stacks.dump import gather  # noqa: PLC0415 - only of a failure
+            from holdfast.stacks.dump import gather
 
             run_id = self._group.spec.rdzv_handler.get_run_id()
             ranks = {**self._elsewhere, **self.ranks_here()}
@@ -179,8 +179,8 @@ class Survivors:
 
     def ranks_here(self) -> dict[int, RankStacks]:
         """The stacks of those of this node, by global rank."""
-        from holdfast.stacks.remarks import with_remarks  # noqa: PLC0415 - only of a failure
-        from holdfast.stacks.wire import RankStacks  # noqa: PLC0415 - likewise
+        from holdfast.stacks.remarks import with_remarks
+        from holdfast.stacks.wire import RankStacks
 
         host = os.uname().nodename
         return {

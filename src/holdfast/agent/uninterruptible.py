@@ -41,7 +41,7 @@ def timeout_from_environment() -> float:
     try:
         return max(0.0, float(text))
     except ValueError:
-        from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+        from holdfast.errors.tree import InputError
 
         raise InputError(f"{TIMEOUT_VARIABLE}={text!r}: a number of seconds is needed, 0 for never") from None
 

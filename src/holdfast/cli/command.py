@@ -32,7 +32,7 @@ def main(args: Sequence[str] | None = None) -> int:
     if word in ("-h", "--help", "--version"):
         return exit_code(lambda: show(_version() if word == "--version" else _help()), PROG)
     problem = f"{word!r} is no command" if word else "a command is missing"
-    from holdfast.errors.notice import say  # noqa: PLC0415 - only of a failure
+    from holdfast.errors.notice import say
 
     say(f"{PROG}: error: {problem}; there is: {', '.join(COMMANDS)} (see {PROG} --help)")
     return BAD_INPUT
@@ -61,6 +61,6 @@ def _help() -> str:
 
 
 def _version() -> str:
-    from holdfast import __version__  # noqa: PLC0415 - here it is asked for
+    from holdfast import __version__
 
     return f"{PROG} {__version__}"

@@ -225,7 +225,7 @@ def _check_names(args: Namespace, backend: str) -> None:
         reason = str(error).removeprefix(f"{SIGNALS_VARIABLE}={args.signals_to_handle!r}: ")
         raise InputError(f"--signals-to-handle {args.signals_to_handle!r}: {reason}") from None
     if args.event_log_handler != "null":
-        from holdfast.events import event_handler  # noqa: PLC0415 - what is not asked for costs nothing
+        from holdfast.events import event_handler
 
         event_handler(args.event_log_handler)
     _check_backend(backend)
@@ -235,7 +235,7 @@ def _check_backend(backend: str) -> None:
     known = rendezvous_handler_registry.names()
     if backend in known:
         return
-    from importlib.metadata import entry_points  # noqa: PLC0415 - 39 ms that only a plug-in's user pays
+    from importlib.metadata import entry_points
 
     installed = {entry.name for group in ENTRY_POINT_GROUPS for entry in entry_points(group=group)}
     if backend not in installed:

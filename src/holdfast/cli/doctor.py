@@ -43,10 +43,10 @@ def main(args: Sequence[str]) -> None:
     """
     options = _parser().parse_args(list(args))
     # Not for --help.
-    from holdfast.cli.report import has_colours  # noqa: PLC0415
-    from holdfast.doctor.examination import CHECKS, examine  # noqa: PLC0415
-    from holdfast.doctor.finding import State  # noqa: PLC0415
-    from holdfast.doctor.rendering import findings_json, findings_text  # noqa: PLC0415
+    from holdfast.cli.report import has_colours
+    from holdfast.doctor.examination import CHECKS, examine
+    from holdfast.doctor.finding import State
+    from holdfast.doctor.rendering import findings_json, findings_text
 
     topics = [topic.strip() for topic in options.only.split(",") if topic.strip()]
     for topic in topics:
@@ -65,10 +65,10 @@ def main(args: Sequence[str]) -> None:
 
 
 def _context(options: Namespace) -> Context:
-    from holdfast import __version__  # noqa: PLC0415 - not for --help
-    from holdfast.cli import accelerators  # noqa: PLC0415 - not for --help
-    from holdfast.cli.configuration import determine_local_world_size, rdzv_settings  # noqa: PLC0415 - likewise
-    from holdfast.doctor.context import Accelerators, Context, read_meeting  # noqa: PLC0415 - likewise
+    from holdfast import __version__
+    from holdfast.cli import accelerators
+    from holdfast.cli.configuration import determine_local_world_size, rdzv_settings
+    from holdfast.doctor.context import Accelerators, Context, read_meeting
 
     environ = dict(os.environ)
     settings = rdzv_settings(options.rdzv_conf)

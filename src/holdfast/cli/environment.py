@@ -70,7 +70,7 @@ class check_env(Action):  # noqa: N801 - the name is part of the contract
             try:
                 default = bool(int(text))
             except ValueError:
-                from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+                from holdfast.errors.tree import InputError
 
                 raise InputError(f"{variable(dest)}={text!r}: write 1 for on or 0 for off") from None
         super().__init__(dest=dest, nargs=0, const=True, default=default, **options)

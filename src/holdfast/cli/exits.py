@@ -39,7 +39,7 @@ def exit_code(command: Callable[[], object], prog: str) -> int:
         command()
         _await_tails()
     except KeyboardInterrupt:
-        import signal  # noqa: PLC0415 - 5 ms that most commands do not need
+        import signal
 
         return _leave(SIGNAL_BASE + signal.SIGINT, f"{prog}: ended by SIGINT")
     except Exception as error:
@@ -54,9 +54,9 @@ def exit_code(command: Callable[[], object], prog: str) -> int:
 
 def _verdict(error: Exception, prog: str) -> tuple[int, str] | None:
     """The exit code and the last words, or None for what only its traceback can explain."""
-    from holdfast.errors.text import visible_line  # noqa: PLC0415 - only of a failure
-    from holdfast.errors.tree import Category, HoldfastError, InputError  # noqa: PLC0415 - likewise
-    from holdfast.processes.interruption import SignalException  # noqa: PLC0415 - likewise
+    from holdfast.errors.text import visible_line
+    from holdfast.errors.tree import Category, HoldfastError, InputError
+    from holdfast.processes.interruption import SignalException
 
     if isinstance(error, InputError):
         return BAD_INPUT, f"{prog}: error: {visible_line(' '.join(str(error).split()))}"
@@ -70,7 +70,7 @@ def _verdict(error: Exception, prog: str) -> tuple[int, str] | None:
 
 
 def _leave(code: int, last_words: str) -> int:
-    from holdfast.errors.notice import say  # noqa: PLC0415 - only of a failure
+    from holdfast.errors.notice import say
 
     if code > SIGNAL_BASE:
         say(last_words)  # whatever has become of stderr, the exit code is to be told
@@ -94,7 +94,7 @@ def show(text: str, *, colours: bool = False) -> None:
     Raises:
         UserError: it cannot be written; the disk is full, say.
     """
-    from holdfast.errors.text import painted, visible  # noqa: PLC0415 - not for a job that only runs
+    from holdfast.errors.text import painted, visible
 
     shown = painted(text) if colours else visible(text)
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
@@ -103,7 +103,7 @@ def show(text: str, *, colours: bool = False) -> None:
     except BrokenPipeError:
         pass
     except OSError as error:
-        from holdfast.errors.tree import UserError  # noqa: PLC0415 - only of a failure
+        from holdfast.errors.tree import UserError
 
         raise UserError(f"holdfast: stdout cannot be written: {error.strerror}") from error
 

@@ -39,7 +39,7 @@ def main(args: Sequence[str]) -> None:
     """
     options = _parser().parse_args(list(args))
     # Not for --help.
-    import asyncio  # noqa: PLC0415
+    import asyncio
 
     settings = _settings(options)
     forgotten = asyncio.run(_forget(settings, options.run_id, force=options.force))
@@ -58,9 +58,9 @@ def main(args: Sequence[str]) -> None:
 
 
 def _settings(options: Namespace) -> ElasticSettings:
-    from holdfast.cli.configuration import rdzv_settings  # noqa: PLC0415 - not for --help
-    from holdfast.rendezvous.elastic_settings import ElasticSettings  # noqa: PLC0415 - likewise
-    from holdfast.rendezvous.parameters import RendezvousParameters  # noqa: PLC0415 - likewise
+    from holdfast.cli.configuration import rdzv_settings
+    from holdfast.rendezvous.elastic_settings import ElasticSettings
+    from holdfast.rendezvous.parameters import RendezvousParameters
 
     if options.backend != "etcd":
         raise InputError(
@@ -75,8 +75,8 @@ def _settings(options: Namespace) -> ElasticSettings:
 
 
 async def _forget(settings: ElasticSettings, run_id: str, *, force: bool) -> Forgotten:
-    from holdfast.rendezvous.forgetting import forget  # noqa: PLC0415 - not for --help
-    from holdfast.rendezvous.records import Keys  # noqa: PLC0415 - likewise
+    from holdfast.rendezvous.forgetting import forget
+    from holdfast.rendezvous.records import Keys
 
     async with await settings.place.open() as store:
         return await forget(store, Keys(run_id), force=force)
@@ -95,7 +95,7 @@ def _text(run_id: str, place: str, prefix: str, forgotten: Forgotten) -> str:
 
 
 def _show_json(run_id: str, prefix: str, forgotten: Forgotten) -> None:
-    import json  # noqa: PLC0415 - only where asked for
+    import json
 
     deleted = [f"{prefix}{key}" for key in forgotten.deleted]
     show(json.dumps({"run_id": run_id, "deleted": deleted, "alive": list(forgotten.alive)}, indent=2))

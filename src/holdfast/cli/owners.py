@@ -21,7 +21,7 @@ def warn_of_other_owners(prog: str, directories: Iterable[str]) -> None:
 
 
 def _name(uid: int) -> str:
-    import pwd  # noqa: PLC0415 - hardly ever needed
+    import pwd
 
     try:
         return f"the user {pwd.getpwuid(uid).pw_name!r}"

@@ -44,7 +44,7 @@ def main(args: list[str]) -> None:
         InputError: there is no such run, or the page cannot be written.
     """
     options = _parsed(args)
-    from holdfast.report import find_run, report_json, report_text  # noqa: PLC0415 - not for --help
+    from holdfast.report import find_run, report_json, report_text
 
     run = find_run(options.run)
     warn_of_other_owners(PROG, [node.directory for node in run.nodes])
@@ -94,7 +94,7 @@ def _parsed(args: list[str]) -> Namespace:
 
 
 def _write_page(run: Run, path: str) -> None:
-    from holdfast.report import report_page  # noqa: PLC0415 - most reports are text
+    from holdfast.report import report_page
 
     page = report_page(run)
     if path == STDOUT:

@@ -28,10 +28,10 @@ def run(args: Namespace) -> None:
         SignalException: this process was asked to stop, and has stopped its workers.
     """
     # What parsing alone does not need.
-    from holdfast.cli.configuration import THREADS_VARIABLE, config_from_args  # noqa: PLC0415
-    from holdfast.cli.environment import as_given  # noqa: PLC0415
-    from holdfast.errors.tree import InputError  # noqa: PLC0415
-    from holdfast.launcher.launching import launch_agent  # noqa: PLC0415
+    from holdfast.cli.configuration import THREADS_VARIABLE, config_from_args
+    from holdfast.cli.environment import as_given
+    from holdfast.errors.tree import InputError
+    from holdfast.launcher.launching import launch_agent
 
     had_threads = THREADS_VARIABLE in os.environ
     try:
@@ -56,7 +56,7 @@ def main(args: Sequence[str] | None = None) -> None:
         return
     command_line = list(args)
     if any(map(os.environ.get, ERROR_VARIABLES)):
-        from holdfast.errors.recording import record  # noqa: PLC0415 - see ERROR_VARIABLES
+        from holdfast.errors.recording import record
 
         record(_parse_and_run)(command_line)
     else:
@@ -72,9 +72,9 @@ def _remark(args: Namespace, sets_threads: bool) -> None:
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
     if not is_about_gpus and not is_terminal:
         return
-    from holdfast.cli.accelerators import gpu_count  # noqa: PLC0415 - only where there is something to say
-    from holdfast.cli.remarks import hints, shortcomings  # noqa: PLC0415 - likewise
-    from holdfast.errors.notice import notice  # noqa: PLC0415 - likewise
+    from holdfast.cli.accelerators import gpu_count
+    from holdfast.cli.remarks import hints, shortcomings
+    from holdfast.errors.notice import notice
 
     for remark in shortcomings(args, gpu_count()) + (hints(args, sets_threads) if is_terminal else []):
         notice(remark)

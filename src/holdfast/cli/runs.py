@@ -24,10 +24,10 @@ def main(args: list[str]) -> None:
     """Do what the words after ``holdfast runs`` say."""
     options = _parsed(args)
     # Not for --help.
-    from holdfast.cli.report import has_colours  # noqa: PLC0415
-    from holdfast.events.run_index import index_directory  # noqa: PLC0415
-    from holdfast.report.finding import recent_runs  # noqa: PLC0415
-    from holdfast.report.listing import listing_json, listing_text  # noqa: PLC0415
+    from holdfast.cli.report import has_colours
+    from holdfast.events.run_index import index_directory
+    from holdfast.report.finding import recent_runs
+    from holdfast.report.listing import listing_json, listing_text
 
     runs = recent_runs(options.number)
     if options.json:

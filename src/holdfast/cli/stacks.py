@@ -92,7 +92,7 @@ def _tell_of_others(run: str, run_dir: str) -> None:
     """Say on stderr if other jobs of this run id run here, too."""
     if not run or os.path.isdir(run):
         return
-    from holdfast.report.finding import jobs_named  # noqa: PLC0415 - not for --help
+    from holdfast.report.finding import jobs_named
 
     others = 0
     for directories in jobs_named(run):
@@ -108,13 +108,13 @@ def _tell_of_others(run: str, run_dir: str) -> None:
 
 def _candidates(run: str) -> Iterable[str]:
     """The directories that may be meant, the newest first."""
-    from holdfast.events.run_index import known_runs  # noqa: PLC0415 - not for --help
+    from holdfast.events.run_index import known_runs
 
     if not run:
         return known_runs()
     if os.path.isdir(run):
         return [os.path.abspath(run), *_newest_below(run)]
-    from holdfast.report.finding import jobs_named  # noqa: PLC0415 - not for --help
+    from holdfast.report.finding import jobs_named
 
     found = [directory for job in jobs_named(run) for directory in job]
     if not found:
@@ -133,7 +133,7 @@ def _newest_below(directory: str) -> list[str]:
 
 def _await(run_dir: str, name: str, fd: int) -> None:
     """Wait until the answer is there, as long as somebody may write it."""
-    from holdfast.stacks.dump import result_path  # noqa: PLC0415 - not for --help
+    from holdfast.stacks.dump import result_path
 
     path = result_path(run_dir, name, "txt")  # it is written last
     poll = select.poll()
@@ -152,9 +152,9 @@ def _await(run_dir: str, name: str, fd: int) -> None:
 
 
 def _show(run_dir: str, name: str, *, as_json: bool) -> None:
-    from holdfast.cli.report import has_colours  # noqa: PLC0415 - not for --help
-    from holdfast.stacks.dump import dump_json, read, result_path  # noqa: PLC0415 - likewise
-    from holdfast.stacks.render import render  # noqa: PLC0415 - likewise
+    from holdfast.cli.report import has_colours
+    from holdfast.stacks.dump import dump_json, read, result_path
+    from holdfast.stacks.render import render
 
     path = result_path(run_dir, name, "json")
     try:

@@ -18,7 +18,7 @@ class VisibleParser(ArgumentParser):
     color = False  # Python 3.14 and later would paint it
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        from holdfast.errors.text import visible  # noqa: PLC0415 - a command line that is fine needs it not
+        from holdfast.errors.text import visible
 
         super()._print_message(visible(message), file or sys.stderr)
 

@@ -42,7 +42,7 @@ def worker_command(args: Namespace) -> tuple[Callable[..., None] | str, list[str
 
 def run_script_path(training_script: str, *training_script_args: str) -> None:
     """Run a script in this interpreter as if Python had been started with it."""
-    import runpy  # noqa: PLC0415 - the worker's import, not ours
+    import runpy
 
     sys.argv = [training_script, *training_script_args]
     runpy.run_path(training_script, run_name="__main__")

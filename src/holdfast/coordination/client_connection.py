@@ -201,7 +201,7 @@ class ClientConnection(asyncio.Protocol):
     def _begin_tls(self) -> None:
         assert self._transport is not None
         if self._tls is None:
-            from holdfast.coordination.tls import own_client_context  # noqa: PLC0415 - most know before
+            from holdfast.coordination.tls import own_client_context
 
             self._tls = (own_client_context(), "")
         context, name = self._tls

@@ -65,8 +65,8 @@ def load_grpc() -> Any:
     """
     try:
         with _quiet():
-            import google.protobuf.message_factory  # noqa: F401, PLC0415 - an optional package
-            import grpc.aio  # noqa: PLC0415 - likewise
+            import google.protobuf.message_factory  # noqa: F401 - an optional package
+            import grpc.aio
 
             grpc.insecure_channel("localhost").close()  # connects to nobody; only now all versions have looked
     except ImportError as error:

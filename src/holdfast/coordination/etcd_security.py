@@ -40,7 +40,7 @@ class TlsFiles:
                 "etcd: a certificate and its key are given together: name both with ssl_cert and ssl_cert_key in "
                 "--rdzv-conf, or none"
             )
-        from holdfast.coordination.tls import client_context  # noqa: PLC0415 - only where asked for
+        from holdfast.coordination.tls import client_context
 
         ca_cert = ca_cert or system_authorities()
         self._paths = (ca_cert, cert_key, cert)
@@ -60,8 +60,8 @@ def system_authorities() -> str:
     Raises:
         InputError: there is none.
     """
-    import os  # noqa: PLC0415 - only where asked for
-    import ssl  # noqa: PLC0415 - likewise
+    import os
+    import ssl
 
     named = os.environ.get("SSL_CERT_FILE")
     if named:

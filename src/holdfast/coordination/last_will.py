@@ -54,8 +54,8 @@ class EmbeddedAccess(Struct, frozen=True, tag="embedded"):
     may_return = False
 
     def open(self, answer_timeout_s: float) -> CoordinationStore:
-        from holdfast.coordination.client import EmbeddedStore  # noqa: PLC0415 - one engine is needed
-        from holdfast.coordination.tls import for_client  # noqa: PLC0415 - likewise
+        from holdfast.coordination.client import EmbeddedStore
+        from holdfast.coordination.tls import for_client
 
         tls = for_client(self.tls, is_local=self.is_local)
         return EmbeddedStore(self.host, self.port, token=self.token, tls=tls, answer_timeout_s=answer_timeout_s)
@@ -75,7 +75,7 @@ class EtcdAccess(Struct, frozen=True, tag="etcd"):
     may_return = True
 
     def open(self, answer_timeout_s: float) -> CoordinationStore:
-        from holdfast.coordination.etcd import EtcdStore  # noqa: PLC0415 - one engine is needed
+        from holdfast.coordination.etcd import EtcdStore
 
         return EtcdStore(
             self.endpoints,
@@ -124,13 +124,13 @@ def main() -> None:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, will.limit_s)
     if lease != NO_LEASE:
-        import asyncio  # noqa: PLC0415 - not for a will that says nothing
+        import asyncio
 
         asyncio.run(revoke(will, lease))
 
 
 async def revoke(will: Will, lease: int) -> None:
-    import asyncio  # noqa: PLC0415 - as above
+    import asyncio
 
     try:
         async with will.access.open(will.answer_timeout_s) as store:

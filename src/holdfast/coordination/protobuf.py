@@ -30,7 +30,7 @@ class Schema:
             AttributeError: there is none of this name.
         """
         if not name.startswith("_"):
-            from google.protobuf import message_factory  # noqa: PLC0415 - an optional package
+            from google.protobuf import message_factory
 
             try:
                 return message_factory.GetMessageClass(self._find().FindMessageTypeByName(f"{self._package}.{name}"))
@@ -40,7 +40,7 @@ class Schema:
 
     def caller(self, channel: Any, service: str, method: str) -> Any:
         """What calls a method by a channel of gRPC."""
-        from google.protobuf import message_factory  # noqa: PLC0415 - an optional package
+        from google.protobuf import message_factory
 
         name = f"{self._package}.{service}"
         found = self._find().FindServiceByName(name).methods_by_name[method]
@@ -55,9 +55,9 @@ class Schema:
     def _find(self) -> Any:
         with self._lock:
             if self._pool is None:
-                from base64 import b64decode  # noqa: PLC0415 - only once
+                from base64 import b64decode
 
-                from google.protobuf.descriptor_pool import DescriptorPool  # noqa: PLC0415 - an optional package
+                from google.protobuf.descriptor_pool import DescriptorPool
 
                 pool = DescriptorPool()
                 pool.AddSerializedFile(b64decode(self._descriptor))

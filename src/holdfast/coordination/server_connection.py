@@ -216,9 +216,9 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _open_seal(self, data: bytes, tls: ServerTls) -> bytes:
         """What the client said in what it sent. The session is made when the first bytes come."""
-        import ssl  # noqa: PLC0415 - not for plain text
+        import ssl
 
-        from holdfast.coordination.tls_session import TlsSession  # noqa: PLC0415 - likewise
+        from holdfast.coordination.tls_session import TlsSession
 
         assert self._transport is not None
         if self._tls_session is None:

@@ -56,7 +56,7 @@ def for_client(files: TlsFiles | None, *, is_local: bool) -> ssl.SSLContext | No
 
 def own_server_tls() -> ServerTls:
     """TLS for a server with a new key and a certificate for it, for clients with an `own_client_context`."""
-    from holdfast.coordination.own_certificate import make_certificate  # noqa: PLC0415 - only the host's agent needs it
+    from holdfast.coordination.own_certificate import make_certificate
 
     pem, der = make_certificate()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -119,7 +119,7 @@ def source_of(address: str) -> str:
     """Whom an address counts for: a machine, or for IPv6 the network that may be all one machine's."""
     if ":" not in address:
         return address
-    from ipaddress import IPv6Address  # noqa: PLC0415 - most have none
+    from ipaddress import IPv6Address
 
     try:
         parsed = IPv6Address(address.partition("%")[0])

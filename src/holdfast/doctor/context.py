@@ -51,7 +51,7 @@ class TlsFiles(NamedTuple):
         """
         if not self:
             return None
-        from holdfast.coordination.tls import client_context  # noqa: PLC0415 - only where asked for
+        from holdfast.coordination.tls import client_context
 
         return client_context(*self)
 
@@ -131,7 +131,7 @@ def read_meeting(backend: str, endpoint: str, settings: Mapping[str, str], envir
 
 
 def _with_etcd(meeting: Meeting, params: RendezvousParameters) -> Meeting:
-    from holdfast.rendezvous.etcd_settings import etcd_access  # noqa: PLC0415 - one engine is needed
+    from holdfast.rendezvous.etcd_settings import etcd_access
 
     access = etcd_access(params)
     tls = TlsFiles(access.ca_cert, access.cert, access.cert_key)
@@ -139,7 +139,7 @@ def _with_etcd(meeting: Meeting, params: RendezvousParameters) -> Meeting:
 
 
 def _with_store(meeting: Meeting, params: RendezvousParameters, environ: Mapping[str, str]) -> Meeting:
-    from holdfast.coordination.token import find_token  # noqa: PLC0415 - one engine is needed
+    from holdfast.coordination.token import find_token
 
     token = find_token(params.get("token"), params.get("token_file"), environ)
     return meeting._replace(token=token, tls=_tls_files(params), is_host=params.get_as_bool("is_host", None))

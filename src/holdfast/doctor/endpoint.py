@@ -89,8 +89,8 @@ def probe(meeting: Meeting) -> Facts:
 
 async def introduce(meeting: Meeting) -> Introduction:
     """Prove ourselves to the store as an agent does, and ask it for something."""
-    from holdfast.coordination.client import EmbeddedStore  # noqa: PLC0415 - only where something listens
-    from holdfast.coordination.tls import for_client  # noqa: PLC0415 - likewise
+    from holdfast.coordination.client import EmbeddedStore
+    from holdfast.coordination.tls import for_client
 
     (host, port), *_ = meeting.endpoints
     try:

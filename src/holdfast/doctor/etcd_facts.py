@@ -84,7 +84,7 @@ class Facts(NamedTuple):
 
 def probe(meeting: Meeting) -> Facts:
     try:
-        from holdfast.coordination.etcd_rpc import load_grpc  # noqa: PLC0415 - an optional package
+        from holdfast.coordination.etcd_rpc import load_grpc
 
         load_grpc()
         tls = meeting.tls.client_context()
@@ -119,8 +119,8 @@ async def _member(meeting: Meeting, endpoint: tuple[str, int], tls: Any) -> Memb
 
 
 async def _status(meeting: Meeting, endpoint: tuple[str, int]) -> tuple[Status | None, str]:
-    from holdfast.coordination.etcd_connection import EtcdConnection  # noqa: PLC0415 - needs the package
-    from holdfast.coordination.etcd_security import TlsFiles  # noqa: PLC0415 - likewise
+    from holdfast.coordination.etcd_connection import EtcdConnection
+    from holdfast.coordination.etcd_security import TlsFiles
 
     credentials = None if meeting.user is None else (meeting.user, meeting.password or "")
     try:
@@ -140,7 +140,7 @@ async def _status(meeting: Meeting, endpoint: tuple[str, int]) -> tuple[Status |
 
 
 async def _read_status(connection: EtcdConnection) -> Status:
-    from holdfast.coordination import etcd_messages as messages  # noqa: PLC0415 - needs the package
+    from holdfast.coordination import etcd_messages as messages
 
     member = await connection.member()
     timeout_s, metadata = ANSWER_MAX_S, connection.metadata
@@ -161,7 +161,7 @@ async def _read_status(connection: EtcdConnection) -> Status:
 
 
 async def _trial(meeting: Meeting) -> Trial:
-    from holdfast.coordination.etcd import EtcdStore  # noqa: PLC0415 - needs the package
+    from holdfast.coordination.etcd import EtcdStore
 
     store = EtcdStore(
         meeting.endpoints,

@@ -46,7 +46,7 @@ def _fit(text: str) -> str:
 
 def _traceback(exc: BaseException) -> str:
     """The traceback with causes, contexts, groups and notes, as the interpreter would print it."""
-    import traceback  # noqa: PLC0415 - only a failure pays for it
+    import traceback
 
     try:
         return "".join(traceback.format_exception(type(exc), exc, _users_part(exc.__traceback__)))

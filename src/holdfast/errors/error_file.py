@@ -173,7 +173,7 @@ def _read(path: str) -> tuple[bytes, float]:
 
 def _decode(content: bytes) -> dict[str, Any]:
     """The object that the bytes of a file stand for."""
-    import json  # noqa: PLC0415 - only a failure pays for it
+    import json
 
     if not content.strip():
         raise _UnreadableError("is empty")

@@ -137,7 +137,7 @@ def get_error_handler() -> ErrorHandler:
 
 
 def _plugged_in(name: str) -> ErrorHandler:
-    from importlib.metadata import entry_points  # noqa: PLC0415 - 40 ms, paid by those who ask for a plug-in
+    from importlib.metadata import entry_points
 
     found = entry_points(group=HANDLER_GROUP, name=name)
     if not found:
@@ -149,6 +149,6 @@ def _plugged_in(name: str) -> ErrorHandler:
 
 
 def _encode(data: dict[str, Any]) -> str:
-    import json  # noqa: PLC0415 - only a failure pays for it
+    import json
 
     return json.dumps(data)

@@ -69,7 +69,7 @@ def written(stream: Any, text: str, patience_s: float | None = None) -> bool:
 
 
 def _has_room(fd: int, patience_s: float | None) -> bool:
-    import select  # noqa: PLC0415 - for the first message
+    import select
 
     if patience_s is None:
         patience_s = 0.0 if fd in _stalled else CONSOLE_PATIENCE_S

@@ -64,7 +64,7 @@ def painted(text: str) -> str:
     """`visible`, but for the codes of `COLOURS`: for what is rendered with them. Whoever renders it makes each text of
     somebody else's visible by itself, so that nobody else's codes are among them.
     """
-    import re  # noqa: PLC0415 - only for a terminal with colours
+    import re
 
     pieces = re.split(rf"(\x1b\[(?:{'|'.join(COLOURS)})m)", text)
     return "".join(piece if place % 2 else visible(piece) for place, piece in enumerate(pieces))

@@ -95,7 +95,7 @@ def set_event_handler(name: str, handler: EventHandler | logging.Handler) -> Non
 
 
 def _installed(name: str) -> EventHandler:
-    from holdfast.plugins import load_plugin  # noqa: PLC0415 - not for the built-in ones
+    from holdfast.plugins import load_plugin
 
     def make(loaded: object) -> EventHandler:
         return _as_function(name, loaded() if isinstance(loaded, type) else loaded)
@@ -118,7 +118,7 @@ def _as_function(name: str, handler: object) -> EventHandler:
 
 def _through_logging(handler: logging.Handler) -> EventHandler:
     """As torch does it: the message is the JSON text. The event itself is the record's attribute `event`."""
-    from logging import makeLogRecord  # noqa: PLC0415 - imported already, see above
+    from logging import makeLogRecord
 
     def handle(event: AnyEvent) -> None:
         record = makeLogRecord(

@@ -64,6 +64,6 @@ def construct_and_record_rdzv_event(
 def _current_traceback() -> str:
     if sys.exception() is None:
         return ""
-    import traceback  # noqa: PLC0415 - only a failure pays for it
+    import traceback
 
     return traceback.format_exc()

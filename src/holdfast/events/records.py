@@ -67,7 +67,7 @@ class _Record:
         """
         if isinstance(data, cls):
             return data
-        import json  # noqa: PLC0415 - 8 ms, paid by those who read
+        import json
 
         try:
             fields = json.loads(str(data))
@@ -167,6 +167,6 @@ AnyEvent = Event | RdzvEvent
 
 
 def to_json(fields: dict[str, Any]) -> str:
-    import json  # noqa: PLC0415 - 8 ms, which the first worker's start must not wait for
+    import json
 
     return json.dumps(fields, default=str)

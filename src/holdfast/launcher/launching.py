@@ -108,7 +108,7 @@ def _launch(
 
 def _raise_if_failed(result: RunResult, name: str) -> None:
     if result.is_failed():
-        from holdfast.errors import ChildFailedError  # noqa: PLC0415 - only of a failure
+        from holdfast.errors import ChildFailedError
 
         failed = ChildFailedError(name, result.failures)
         failed.victims_elsewhere = result.victims
@@ -119,8 +119,8 @@ def _raise_if_failed(result: RunResult, name: str) -> None:
 def _make_rendezvous(
     config: LaunchConfig, run_id: str, entrypoint: Callable[..., Any] | str | None
 ) -> RendezvousHandler:
-    from holdfast.rendezvous.parameters import RendezvousParameters  # noqa: PLC0415 - late, as all that a job is made of
-    from holdfast.rendezvous.registry import rendezvous_handler_registry  # noqa: PLC0415 - likewise
+    from holdfast.rendezvous.parameters import RendezvousParameters
+    from holdfast.rendezvous.registry import rendezvous_handler_registry
 
     if (
         config.rdzv_backend == "etcd"
@@ -128,7 +128,7 @@ def _make_rendezvous(
         and config.start_method == "fork"
         and callable(entrypoint)
     ):
-        from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+        from holdfast.errors.tree import InputError
 
         raise InputError("--start-method fork: a process that talks to etcd cannot be forked; use spawn or forkserver")
     settings = dict(config.rdzv_configs)
@@ -154,12 +154,12 @@ def _make_agent(
     args: Sequence[Any],
     health_check_server: HealthCheckServer | None,
 ) -> LocalElasticAgent:
-    from holdfast.agent.group import WorkerSpec  # noqa: PLC0415 - late, as all that a job is made of
-    from holdfast.agent.local import LocalElasticAgent  # noqa: PLC0415 - likewise
-    from holdfast.processes.logs import DefaultLogsSpecs  # noqa: PLC0415 - likewise
+    from holdfast.agent.group import WorkerSpec
+    from holdfast.agent.local import LocalElasticAgent
+    from holdfast.processes.logs import DefaultLogsSpecs
 
     if config.metrics_cfg:
-        from holdfast.metrics import MetricsConfig, initialize_metrics  # noqa: PLC0415 - only where asked for
+        from holdfast.metrics import MetricsConfig, initialize_metrics
 
         initialize_metrics(MetricsConfig(config.metrics_cfg))
     spec = WorkerSpec(
@@ -205,7 +205,7 @@ def _shutdown_timeout_s(given: float | None) -> float:
     except ValueError:
         timeout_s = -1.0
     if not 0 <= timeout_s < float("inf"):
-        from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+        from holdfast.errors.tree import InputError
 
         source = SHUTDOWN_TIMEOUT_VARIABLE if given is None else "--shutdown-timeout"
         raise InputError(f"{source} {text!r}: seconds are needed, 0 or more")

@@ -49,7 +49,7 @@ def initialize_metrics(cfg: MetricsConfig | None = None) -> None:
 
 
 def _handler(name: str) -> MetricHandler:
-    from holdfast.metrics.handlers import ConsoleMetricHandler, NullMetricHandler  # noqa: PLC0415 - only if asked for
+    from holdfast.metrics.handlers import ConsoleMetricHandler, NullMetricHandler
 
     if name == "null":
         return NullMetricHandler()
@@ -57,7 +57,7 @@ def _handler(name: str) -> MetricHandler:
 
 
 def _installed(name: str) -> MetricHandler:
-    from holdfast.plugins import load_plugin  # noqa: PLC0415 - not for the built-in ones
+    from holdfast.plugins import load_plugin
 
     def make(loaded: Any) -> MetricHandler:
         handler: MetricHandler = loaded if _is_handler(loaded) else loaded()

@@ -37,7 +37,7 @@ _configured = _Configured()
 
 def configure(handler: MetricHandler, group: str | None = None) -> None:
     """Let `handler` take the metrics of `group`; without one, of every group that has no handler of its own."""
-    from holdfast.metrics.handlers import NullMetricHandler  # noqa: PLC0415 - only needed by those who listen
+    from holdfast.metrics.handlers import NullMetricHandler
 
     chosen = None if type(handler) is NullMetricHandler else handler
     if group is None:
@@ -57,7 +57,7 @@ class MetricStream:
 
     def add_value(self, metric_name: str, metric_value: float) -> None:
         """Hand on one number. A handler's failure is told once and harms nobody."""
-        from holdfast.metrics.handlers import MetricData  # noqa: PLC0415 - as above
+        from holdfast.metrics.handlers import MetricData
 
         try:
             self.handler.emit(MetricData(time.time(), self.group_name, metric_name, metric_value))
@@ -75,7 +75,7 @@ class MetricStream:
 
 def getStream(group: str) -> MetricStream:  # noqa: N802 - the name is part of the contract
     """The stream to the handler that `group` has now."""
-    from holdfast.metrics.handlers import NullMetricHandler  # noqa: PLC0415 - as above
+    from holdfast.metrics.handlers import NullMetricHandler
 
     return MetricStream(group, _configured.by_group.get(group, _configured.default) or NullMetricHandler())
 

@@ -40,9 +40,9 @@ class ByValue:
 def dumps(held: object) -> bytes:
     """`held` as bytes that `pickle.loads` understands where cloudpickle is installed."""
     try:
-        import cloudpickle  # noqa: PLC0415 - an extra
+        import cloudpickle
     except ImportError:
-        from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+        from holdfast.errors.tree import InputError
 
         raise InputError(
             "the function has no name that another process could import it by; install holdfast with its extra "

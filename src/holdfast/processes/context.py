@@ -144,7 +144,7 @@ class PContext:
 
     def _ended_well(self, rank: int) -> bool:
         """Whether the program of `rank` had come to a good end before its process ended."""
-        from holdfast.processes.remains import has_ended_well  # noqa: PLC0415 - only of a crash
+        from holdfast.processes.remains import has_ended_well
 
         assert self._kept is not None
         return has_ended_well(self.envs[rank], self._kept.pids[rank])
@@ -187,10 +187,10 @@ class PContext:
         if kept.error is not None:
             raise kept.error
         if kept.keeper_died:
-            from holdfast.errors import InfrastructureError  # noqa: PLC0415 - only on the way out
+            from holdfast.errors import InfrastructureError
 
             raise InfrastructureError(f"{self.name}: the keeper, PID {kept.keeper_pid}, was killed as it began")
-        from holdfast.processes.oom import OomWatch  # noqa: PLC0415 - the workers start meanwhile
+        from holdfast.processes.oom import OomWatch
 
         with Uninterrupted():
             self._oom_watch = OomWatch(kept.pids.values())
@@ -224,7 +224,7 @@ class PContext:
             files = {rank: path for rank, path in paths.items() if path != os.devnull}
             if not files:
                 continue
-            from holdfast.processes.tail import TailLog  # noqa: PLC0415 - only for a tee
+            from holdfast.processes.tail import TailLog
 
             if console is not None:
                 self._tails.append(TailLog(self.name, files, console, self._log_line_prefixes).start())
@@ -350,7 +350,7 @@ class PContext:
         if self.strict_exit or exit_.code >= 0 or not exit_.on_its_own:
             return False
         if rank not in self._is_late:
-            from holdfast.errors.diagnosis import CRASH_SIGNALS  # noqa: PLC0415 - only when something failed
+            from holdfast.errors.diagnosis import CRASH_SIGNALS
 
             self._is_late[rank] = -exit_.code in CRASH_SIGNALS and self._ended_well(rank)
         return self._is_late[rank]
@@ -447,7 +447,7 @@ class PContext:
 
     def _had_failed(self, rank: int, exit_: Exit) -> bool:
         """Whether a process that was stopped had said before why it was about to end: a slow exit is no alibi."""
-        from holdfast.errors.error_file import thread_in  # noqa: PLC0415 - only when something failed
+        from holdfast.errors.error_file import thread_in
 
         failure = self._failure(rank, exit_)
         if not self._has_spoken(rank, failure) or thread_in(failure.error_file_data):
@@ -458,8 +458,8 @@ class PContext:
         return exit_.on_its_own and rank not in self._disturbed
 
     def _failure(self, rank: int, exit_: Exit) -> ProcessFailure:
-        from holdfast.errors import Category, ProcessFailure  # noqa: PLC0415 - only when something failed
-        from holdfast.errors.error_file import thread_in  # noqa: PLC0415 - likewise
+        from holdfast.errors import Category, ProcessFailure
+        from holdfast.errors.error_file import thread_in
 
         assert self._kept is not None
         failure = ProcessFailure(
@@ -481,16 +481,16 @@ class PContext:
 
     def _has_spoken(self, rank: int, failure: ProcessFailure) -> bool:
         """Whether the process itself has said how it failed: in its error file, or where that found no room."""
-        from holdfast.errors.error_file import spare_path  # noqa: PLC0415 - only when something failed
+        from holdfast.errors.error_file import spare_path
 
         spare = spare_path(self.envs[rank])
         return failure.has_error_file() or (spare != "" and os.path.exists(spare))
 
     def _evidence(self, rank: int, exit_: Exit) -> Evidence:
         """What is known of a process that failed, beside its error file."""
-        from holdfast.errors.diagnosis import Evidence  # noqa: PLC0415 - only when something failed
-        from holdfast.errors.error_file import spare_path  # noqa: PLC0415 - likewise
-        from holdfast.processes.remains import crash_stacks, end_of  # noqa: PLC0415 - likewise
+        from holdfast.errors.diagnosis import Evidence
+        from holdfast.errors.error_file import spare_path
+        from holdfast.processes.remains import crash_stacks, end_of
 
         assert self._kept is not None
         log_file = self.logs.stderrs[rank]
@@ -527,7 +527,7 @@ def check_ranks(name: str, **mappings: Mapping[int, Any]) -> None:
                     f"{what} has no rank {rank}; {nprocs} processes need the ranks 0 to {nprocs - 1}, it has {others}"
                 )
     if problem:
-        from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+        from holdfast.errors.tree import InputError
 
         class RanksError(InputError, RuntimeError):
             """Also a RuntimeError, which is what callers of torch's function expect."""
@@ -551,7 +551,7 @@ def _check_seconds(what: str, seconds: float) -> float:
 
 
 def _input_error(message: str) -> Exception:
-    from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+    from holdfast.errors.tree import InputError
 
     return InputError(message)
 

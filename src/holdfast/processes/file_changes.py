@@ -149,7 +149,7 @@ class Inotify:
     def __init__(self) -> None:
         if sys.platform != "linux":
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-        import ctypes  # noqa: PLC0415 - 8 ms that only a waiting thread pays
+        import ctypes
 
         self._libc = ctypes.CDLL(None, use_errno=True)
         self.fd: int = self._checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
@@ -177,7 +177,7 @@ class Inotify:
     @staticmethod
     def _checked(result: int) -> int:
         if result < 0:
-            import ctypes  # noqa: PLC0415 - imported by now
+            import ctypes
 
             error = ctypes.get_errno()
             raise OSError(error, os.strerror(error))

@@ -58,7 +58,7 @@ class MultiprocessContext(PContext):
         **named_options: Any,
     ) -> None:
         if start_method not in START_METHODS:
-            from holdfast.errors import InputError  # noqa: PLC0415 - only on the way out
+            from holdfast.errors import InputError
 
             raise InputError(f"{name}: start method {start_method!r} is none of {', '.join(START_METHODS)}")
         super().__init__(name, entrypoint, args, envs, logs_specs, *options, **named_options)
@@ -158,8 +158,8 @@ class _FunctionProcess(BaseProcess):
         return os.getpid(), status.st_dev, status.st_ino
 
     def run(self) -> None:
-        from holdfast.errors import record  # noqa: PLC0415 - only in the child
-        from holdfast.worker import hooks  # noqa: PLC0415 - likewise
+        from holdfast.errors import record
+        from holdfast.worker import hooks
 
         with suppress(Exception):  # as for programs: nothing that only explains a failure may be one
             hooks.install(is_program=False)

@@ -261,14 +261,14 @@ class Hearing:
     # Terminals
 
     def _open_terminal(self) -> tuple[int, int]:
-        from holdfast.processes.terminal import open_terminal, window_of  # noqa: PLC0415 - only on a terminal
+        from holdfast.processes.terminal import open_terminal, window_of
 
         self._window = window_of(_ERR)
         return open_terminal(self._window)
 
     def _follow_window(self) -> None:
         """The console's size may have changed. Nobody tells us: it is not the terminal that controls the keeper."""
-        from holdfast.processes.terminal import set_window, window_of  # noqa: PLC0415 - only on a terminal
+        from holdfast.processes.terminal import set_window, window_of
 
         window = window_of(_ERR)
         if window and window != self._window:

@@ -46,7 +46,7 @@ def signals_to_handle(text: str | None = None) -> list[signal.Signals]:
     unknown = [name for name in names if name not in signal.Signals.__members__]
     uncatchable = [name for name in names if name in ("SIGKILL", "SIGSTOP")]
     if unknown or uncatchable:
-        from holdfast.errors import InputError  # noqa: PLC0415 - only on the way out
+        from holdfast.errors import InputError
 
         reason = "is no signal of this system" if unknown else "cannot be handled by any process"
         raise InputError(

@@ -384,7 +384,7 @@ class _Guard:
     """
 
     def __init__(self, kept: KeptProcesses) -> None:
-        import threading  # noqa: PLC0415 - only of a set that has a fence
+        import threading
 
         self._kept = kept
         self._news = threading.Event()
@@ -418,7 +418,7 @@ def _has_threads() -> bool:
     try:
         return len(os.listdir("/proc/self/task")) > 1
     except OSError:
-        import threading  # noqa: PLC0415 - only where there is no /proc
+        import threading
 
         return threading.active_count() > 1
 
@@ -442,7 +442,7 @@ def _copy(launches: Sequence[Launch], ends: Ends, agents_ends: Sequence[int], wi
 
 
 def _fresh(launches: Sequence[Launch], ends: Ends, _agents_ends: Sequence[int], will: LastWill | None) -> int:
-    import marshal  # noqa: PLC0415 - not needed for a copy
+    import marshal
 
     signals = SignalSetup.block_all()
     brief = os.memfd_create("holdfast-keeper")
@@ -475,7 +475,7 @@ def _interpreter_flags(launches: Sequence[Launch]) -> list[str]:
     """As few as the keeper needs, or, where workers are forked from it, those of this interpreter."""
     if not any(isinstance(launch.program, PickledCall) for launch in launches):
         return ["-I", "-S"]
-    import subprocess  # noqa: PLC0415 - only for forkserver
+    import subprocess
 
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
     return flags
@@ -483,7 +483,7 @@ def _interpreter_flags(launches: Sequence[Launch]) -> list[str]:
 
 def main(brief: int, bare: Collection[str]) -> NoReturn:
     """The keeper in an interpreter of its own, of which `bare` are the modules that it began with."""
-    import marshal  # noqa: PLC0415 - not needed for a copy
+    import marshal
 
     with open(brief, "rb") as file:
         plain_launches, ends, agent_pid, signals, will = marshal.load(file)  # noqa: S302 - from our parent

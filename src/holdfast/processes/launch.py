@@ -76,9 +76,9 @@ class PickledCall:
         self._bare = bare
 
     def __call__(self) -> int:
-        from multiprocessing import resource_tracker, spawn  # noqa: PLC0415 - only for functions
+        from multiprocessing import resource_tracker, spawn
 
-        from holdfast.processes.spawned import prepare  # noqa: PLC0415 - likewise
+        from holdfast.processes.spawned import prepare
 
         prepare(self._bare)
         resource_tracker._resource_tracker._fd = self.tracker  # type: ignore[attr-defined]  # noqa: SLF001 - as spawn_main does

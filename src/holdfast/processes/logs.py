@@ -260,7 +260,7 @@ def find_logs_specs(name: str | None = None) -> type[LogsSpecs]:
     """
     if name is None or name == "default":
         return DefaultLogsSpecs
-    from holdfast.plugins import load_plugin  # noqa: PLC0415 - not for the built-in one
+    from holdfast.plugins import load_plugin
 
     specs: type[LogsSpecs] = load_plugin("--logs-specs", name, ENTRY_POINT_GROUPS, ["default"], lambda found: found)
     return specs
@@ -333,7 +333,7 @@ def _file_name(text: str) -> str:
 
 
 def _cannot_make(error: OSError) -> Exception:
-    from holdfast.errors.tree import InputError  # noqa: PLC0415 - needed only when it goes wrong
+    from holdfast.errors.tree import InputError
 
     return InputError(
         f"cannot make the log directory {error.filename!r}: {error.strerror}; "

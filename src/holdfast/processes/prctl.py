@@ -22,7 +22,7 @@ def die_with_parent(signum: int) -> bool:
 def _prctl(option: int, argument: int) -> bool:
     if sys.platform != "linux":
         return False
-    import ctypes  # noqa: PLC0415 - 3 ms that only the keeper pays
+    import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, argument, 0, 0, 0) != 0:

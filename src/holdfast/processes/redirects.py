@@ -86,6 +86,6 @@ def _flush(std: str) -> None:
 
 
 def _flush_c() -> None:
-    import ctypes  # noqa: PLC0415 - 8 ms that only a redirection has to pay
+    import ctypes
 
     ctypes.CDLL(None).fflush(None)

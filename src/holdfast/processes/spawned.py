@@ -43,7 +43,7 @@ def shared_tracker() -> int:
 
     multiprocessing starts it with -c, so with the working directory first in its path. It gets -P here.
     """
-    from multiprocessing import resource_tracker, util  # noqa: PLC0415 - only for functions
+    from multiprocessing import resource_tracker, util
 
     flags = util._args_from_interpreter_flags  # type: ignore[attr-defined]  # noqa: SLF001 - there is no other way in
     util._args_from_interpreter_flags = lambda: [*flags(), "-P"]  # type: ignore[attr-defined]  # noqa: SLF001 - likewise
@@ -57,7 +57,7 @@ def shared_tracker() -> int:
 
 def command_line(pickled: int, tracker: int) -> list[str]:
     """The command of a process that runs the function in the descriptor `pickled`, as multiprocessing has it."""
-    from multiprocessing import spawn  # noqa: PLC0415 - only for functions
+    from multiprocessing import spawn
 
     words = spawn.get_command_line(pipe_handle=pickled, tracker_fd=tracker)
     if "-c" in words:  # an executable that has its modules built in has not
@@ -68,7 +68,7 @@ def command_line(pickled: int, tracker: int) -> list[str]:
 
 def main(pickled: int, tracker: int, bare: Collection[str]) -> None:
     """Be the process of a function, in an interpreter of its own."""
-    from multiprocessing import spawn  # noqa: PLC0415 - only for functions
+    from multiprocessing import spawn
 
     prepare(bare)
     spawn.spawn_main(pipe_handle=pickled, tracker_fd=tracker)
@@ -78,11 +78,11 @@ def prepare(bare: Collection[str] | None) -> None:
     """Import what runs a function. When its program's path is set, modules that the program has itself are forgotten,
     but for those in `bare`; without `bare`, none is.
     """
-    from multiprocessing import spawn  # noqa: PLC0415 - only for functions
+    from multiprocessing import spawn
 
-    import holdfast.errors.recording  # noqa: PLC0415 - likewise
-    import holdfast.processes.function  # noqa: PLC0415 - likewise
-    import holdfast.worker.hooks  # noqa: F401, PLC0415 - likewise
+    import holdfast.errors.recording
+    import holdfast.processes.function
+    import holdfast.worker.hooks  # noqa: F401 - likewise
 
     if bare is None:
         return

@@ -49,7 +49,7 @@ def start_processes(
     """
     context: PContext
     if isinstance(entrypoint, str):
-        from holdfast.processes.command import SubprocessContext  # noqa: PLC0415 - one of the two is needed
+        from holdfast.processes.command import SubprocessContext
 
         context = SubprocessContext(
             name,
@@ -64,7 +64,7 @@ def start_processes(
             shutdown_timeout,
         )
     else:
-        from holdfast.processes.function import MultiprocessContext  # noqa: PLC0415 - one of the two is needed
+        from holdfast.processes.function import MultiprocessContext
 
         context = MultiprocessContext(
             name,

@@ -194,8 +194,8 @@ class ElasticRendezvous(RendezvousHandler):
         return self._will
 
     def report_failure(self, rank: int, failure: ProcessFailure, others: int = 0, node_rank: int | None = None) -> None:
-        from holdfast.errors.summary import gist  # noqa: PLC0415 - only of a failure
-        from holdfast.rendezvous.restarts import hopeless  # noqa: PLC0415 - likewise
+        from holdfast.errors.summary import gist
+        from holdfast.rendezvous.restarts import hopeless
 
         assert self._member is not None
         node = self._member.membership.me.node
@@ -524,7 +524,7 @@ class ElasticRendezvous(RendezvousHandler):
         """
         if not self._place.is_host:
             return
-        from holdfast.rendezvous.ended_runs import RECENT_S, find_end, is_late, seconds_ago  # noqa: PLC0415 - the host only
+        from holdfast.rendezvous.ended_runs import RECENT_S, find_end, is_late, seconds_ago
 
         note = find_end(self._run_id, self._place.name)
         if note is None:
@@ -542,7 +542,7 @@ class ElasticRendezvous(RendezvousHandler):
     def _note_end(self) -> None:
         view = None if self._member is None else self._member.membership.view
         if self._place.is_host and view is not None and view.end is not None:
-            from holdfast.rendezvous.ended_runs import note_end  # noqa: PLC0415 - the host only
+            from holdfast.rendezvous.ended_runs import note_end
 
             note_end(self._run_id, self._place.name, view.end)
 

@@ -82,7 +82,7 @@ def _rank(params: RendezvousParameters, environ: Mapping[str, str]) -> int:
 
 
 def _embedded(params: RendezvousParameters, ttl_s: float, environ: Mapping[str, str]) -> MeetingPlace:
-    from holdfast.coordination.token import check_strength, find_token  # noqa: PLC0415 - one engine is needed
+    from holdfast.coordination.token import check_strength, find_token
 
     if not params.endpoint:
         raise InputError(
@@ -115,7 +115,7 @@ def _embedded(params: RendezvousParameters, ttl_s: float, environ: Mapping[str, 
 
 
 def _etcd(params: RendezvousParameters, ttl_s: float) -> MeetingPlace:
-    from holdfast.rendezvous.etcd_settings import etcd_access  # noqa: PLC0415 - one engine is needed
+    from holdfast.rendezvous.etcd_settings import etcd_access
 
     return EtcdPlace(etcd_access(params), answer_timeout_s(ttl_s))
 

@@ -31,7 +31,7 @@ FEW_WORKERS = 64
 def agent_serves(store_host: str | None) -> bool:
     """Whether the agent serves the workers' store, as far as it is asked to."""
     if store_host not in (None, AGENT, RANK0):
-        from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+        from holdfast.errors.tree import InputError
 
         raise InputError(f"--store-host {store_host!r}: write {AGENT} or {RANK0}")
     return store_host != RANK0 and os.environ.get(NO_SHARED_STORE) != "1"
@@ -66,14 +66,14 @@ class Hosting:
         """
         store = self.store
         if store is not None:
-            from holdfast.rendezvous.store_access import packed  # noqa: PLC0415 - not for a node that is alone
-            from holdfast.torchstore.access import Access  # noqa: PLC0415 - likewise
+            from holdfast.rendezvous.store_access import packed
+            from holdfast.torchstore.access import Access
 
             store.access = (store.access or Access()).of_job(packed(addresses), find_others)
 
     def admit(self, addresses: Iterable[str]) -> None:
         """Let in the machines at these addresses, and no others. Any thread may say so, at any time."""
-        from holdfast.rendezvous.store_access import packed  # noqa: PLC0415 - only if somebody came from elsewhere
+        from holdfast.rendezvous.store_access import packed
 
         peers = packed(addresses)
         with self._closing:
@@ -88,11 +88,11 @@ class Hosting:
             self.store.share(workers)
         if workers <= FEW_WORKERS:
             return
-        from holdfast.torchstore.loop import CONNECTIONS_A_WORKER  # noqa: PLC0415 - only for large jobs
+        from holdfast.torchstore.loop import CONNECTIONS_A_WORKER
 
         clients_max = self.store.clients_max()
         if workers * CONNECTIONS_A_WORKER > clients_max:
-            from holdfast.logger import get_logger  # noqa: PLC0415 - only for large jobs
+            from holdfast.logger import get_logger
 
             get_logger(__name__).warning(
                 "the job has %s workers, and the store at MASTER_PORT can serve %s connections, of which torch opens "
@@ -115,19 +115,19 @@ class Hosting:
 
 
 def _store_at(address: str, port: int) -> TorchStoreServer:
-    import _socket  # noqa: PLC0415 - the module that wraps it costs 7 ms
+    import _socket
 
-    from holdfast.torchstore.server import TorchStoreServer  # noqa: PLC0415 - not where rank 0 serves
+    from holdfast.torchstore.server import TorchStoreServer
 
     try:
         return TorchStoreServer(address, port)
     except OSError as error:
-        from errno import EADDRNOTAVAIL  # noqa: PLC0415 - only on the way out
+        from errno import EADDRNOTAVAIL
 
         # An address that is translated on its way here.
         if error.errno == EADDRNOTAVAIL or isinstance(error, _socket.gaierror):
             return TorchStoreServer("", port)
-        from holdfast.errors.tree import InfrastructureError, InputError  # noqa: PLC0415 - only on the way out
+        from holdfast.errors.tree import InfrastructureError, InputError
 
         if not port:
             raise InfrastructureError(str(error.strerror)) from error
@@ -136,7 +136,7 @@ def _store_at(address: str, port: int) -> TorchStoreServer:
 
 def _held_port() -> socket:
     """A port that JAX's coordinator can open, as gRPC shares all its ports, and that nobody else is given."""
-    import _socket  # noqa: PLC0415 - the module that wraps it costs 7 ms
+    import _socket
 
     holder: Any = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
     holder.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEPORT, 1)
@@ -146,7 +146,7 @@ def _held_port() -> socket:
 
 def free_port(host: str) -> int:
     """A port of `host`, an address of this machine, that nobody listens on at the moment."""
-    import _socket  # noqa: PLC0415 - the module that wraps it costs 7 ms
+    import _socket
 
     family = _socket.AF_INET6 if ":" in host else _socket.AF_INET
     probe = _socket.socket(family, _socket.SOCK_STREAM)

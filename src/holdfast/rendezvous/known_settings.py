@@ -84,7 +84,7 @@ class Times:
         Raises:
             InputError: no store grants such a lease.
         """
-        from holdfast.coordination.keyspace import TTL_MAX_S, TTL_MIN_S  # noqa: PLC0415 - 30 ms, where leases count
+        from holdfast.coordination.keyspace import TTL_MAX_S, TTL_MIN_S
 
         interval_s, attempts = self.keep_alive_s, self.attempts
         if not TTL_MIN_S / interval_s <= attempts <= TTL_MAX_S / interval_s:
@@ -124,7 +124,7 @@ def _advice(key: str, known: frozenset[str]) -> str:
     others = [backend for backend, keys in KEYS.items() if key in keys]
     if others:
         return f"; the backend {others[0]} has it"
-    from difflib import get_close_matches  # noqa: PLC0415 - only after a mistake
+    from difflib import get_close_matches
 
     nearest = get_close_matches(key.lower().replace("-", "_"), sorted(known), n=1)
     return f"; did you mean {nearest[0]}?" if nearest else ""

@@ -99,7 +99,7 @@ class EmbeddedPlace(MeetingPlace):
         self._server: EmbeddedServer | None = None
 
     async def open(self) -> CoordinationStore:
-        from holdfast.coordination.client import EmbeddedStore  # noqa: PLC0415 - one engine is needed
+        from holdfast.coordination.client import EmbeddedStore
 
         if self._wants_to_be_host is not False:
             await self._serve()
@@ -108,7 +108,7 @@ class EmbeddedPlace(MeetingPlace):
         )
 
     def access(self) -> EmbeddedAccess:
-        from holdfast.coordination.last_will import EmbeddedAccess  # noqa: PLC0415 - not before workers start
+        from holdfast.coordination.last_will import EmbeddedAccess
 
         tls = self._tls_files
         if tls is not None:
@@ -116,7 +116,7 @@ class EmbeddedPlace(MeetingPlace):
         return EmbeddedAccess(self._host, self._port, self._token, tls, self._is_local)
 
     def _make_client_tls(self) -> ssl.SSLContext | None:
-        from holdfast.coordination.tls import for_client  # noqa: PLC0415 - only where nodes meet
+        from holdfast.coordination.tls import for_client
 
         return for_client(self._tls_files, is_local=self._is_local)
 
@@ -126,8 +126,8 @@ class EmbeddedPlace(MeetingPlace):
             await self._serve()
 
     async def _serve(self) -> None:
-        from holdfast.coordination.server import EmbeddedServer  # noqa: PLC0415 - only the host's agent needs it
-        from holdfast.coordination.tls import for_server  # noqa: PLC0415 - likewise
+        from holdfast.coordination.server import EmbeddedServer
+        from holdfast.coordination.tls import for_server
 
         addresses = own_addresses(self._host)
         if not addresses and self._wants_to_be_host:
@@ -142,7 +142,7 @@ class EmbeddedPlace(MeetingPlace):
                 if error.errno == errno.EADDRINUSE and not self._wants_to_be_host:
                     log.info("%s is served by another process of this machine", self.name)
                     return
-                from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+                from holdfast.errors.tree import InputError
 
                 raise InputError(
                     f"--rdzv-endpoint {bracketed(self._host, self._port)}: cannot listen there: {error.strerror}"

@@ -71,6 +71,6 @@ class RendezvousParameters:
 
 
 def _input_error(message: str) -> Exception:
-    from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+    from holdfast.errors.tree import InputError
 
     return InputError(message)

@@ -421,7 +421,7 @@ def decode(entry: Entry, kind: type[Record]) -> Record:
         decoder = _DECODERS.get(kind) or _DECODERS.setdefault(kind, msgspec.json.Decoder(kind))
         record: Record = decoded(decoder, entry.value)
     except UndecodableError as error:
-        from holdfast.rendezvous.errors import RendezvousStateError  # noqa: PLC0415 - only on the way out
+        from holdfast.rendezvous.errors import RendezvousStateError
 
         raise RendezvousStateError(
             f"{entry.key} in the store is not what holdfast writes ({error}); does something else use this run id?"

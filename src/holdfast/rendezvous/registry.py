@@ -45,7 +45,7 @@ class RendezvousHandlerRegistry:
         return handler
 
     def _installed(self, backend: str) -> RendezvousHandlerCreator:
-        from holdfast.plugins import load_plugin  # noqa: PLC0415 - not for the built-in ones
+        from holdfast.plugins import load_plugin
 
         creator: RendezvousHandlerCreator = load_plugin(
             "--rdzv-backend", backend, ENTRY_POINT_GROUPS, self._creators, lambda found: found
@@ -54,7 +54,7 @@ class RendezvousHandlerRegistry:
 
 
 def _create_static(params: RendezvousParameters) -> RendezvousHandler:
-    from holdfast.rendezvous.static import StaticRendezvous  # noqa: PLC0415 - one backend is needed
+    from holdfast.rendezvous.static import StaticRendezvous
 
     return StaticRendezvous.from_parameters(params)
 
@@ -62,17 +62,17 @@ def _create_static(params: RendezvousParameters) -> RendezvousHandler:
 def _create_elastic(params: RendezvousParameters) -> RendezvousHandler:
     # A single node has nobody to meet. With etcd there may be spares for it.
     if params.max_nodes == 1 and not (params.backend == "etcd" and params.endpoint):
-        from holdfast.rendezvous.static import StaticRendezvous  # noqa: PLC0415 - one backend is needed
+        from holdfast.rendezvous.static import StaticRendezvous
 
         return StaticRendezvous.alone(params)
-    from holdfast.rendezvous.elastic import ElasticRendezvous  # noqa: PLC0415 - one backend is needed
-    from holdfast.rendezvous.elastic_settings import ElasticSettings  # noqa: PLC0415 - likewise
+    from holdfast.rendezvous.elastic import ElasticRendezvous
+    from holdfast.rendezvous.elastic_settings import ElasticSettings
 
     return ElasticRendezvous(params.backend, params.run_id, ElasticSettings(params), params.local_addr)
 
 
 def _create_etcd_v2(params: RendezvousParameters) -> RendezvousHandler:
-    from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+    from holdfast.errors.tree import InputError
 
     raise InputError(
         f"--rdzv-backend {params.backend}: etcd has removed its v2 API; write --rdzv-backend etcd, which speaks v3, "

@@ -70,7 +70,7 @@ class StaticRendezvous(RendezvousHandler):
 
     @classmethod
     def from_parameters(cls, params: RendezvousParameters) -> StaticRendezvous:
-        from holdfast.errors.tree import InputError  # noqa: PLC0415 - errors are cheap, and hardly ever needed
+        from holdfast.errors.tree import InputError
 
         if params.min_nodes != params.max_nodes:
             raise InputError(
@@ -122,7 +122,7 @@ class StaticRendezvous(RendezvousHandler):
         """The address that the node of rank 0 listens on."""
         if self._world_size == 1:
             return self._master_addr
-        from holdfast.rendezvous.addresses import own_addresses  # noqa: PLC0415 - only for several nodes
+        from holdfast.rendezvous.addresses import own_addresses
 
         return (own_addresses(self._master_addr) or [""])[0]
 
@@ -155,7 +155,7 @@ def _check_unused(params: RendezvousParameters) -> None:
     params.get_as_int("rank")
     if params.config.keys() <= OWN_SETTINGS:
         return
-    from holdfast.rendezvous.known_settings import check_unused  # noqa: PLC0415 - most jobs give no settings
+    from holdfast.rendezvous.known_settings import check_unused
 
     check_unused(params)
 
@@ -163,7 +163,7 @@ def _check_unused(params: RendezvousParameters) -> None:
 def _access(params: RendezvousParameters) -> Access | None:
     if params.get("store_users") is None and params.get("store_peers") is None:
         return None
-    from holdfast.rendezvous.store_access import access_from  # noqa: PLC0415 - only where it is asked for
+    from holdfast.rendezvous.store_access import access_from
 
     return access_from(params)
 
@@ -176,6 +176,6 @@ def parse_endpoint(endpoint: str, default_port: int) -> tuple[str, int]:
         number = int(its_port or port or default_port)
         if number < 1 << 16:
             return bracketed or bare or host, number
-    from holdfast.errors.tree import InputError  # noqa: PLC0415 - only on the way out
+    from holdfast.errors.tree import InputError
 
     raise InputError(f"--rdzv-endpoint {endpoint!r}: write HOST:PORT, such as node0:29500 or [fd00::1]:29500")

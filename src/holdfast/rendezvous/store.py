@@ -43,7 +43,7 @@ class KeyValueStore:
 
     @property
     def timeout(self) -> timedelta:
-        from datetime import timedelta  # noqa: PLC0415 - no job needs it to start
+        from datetime import timedelta
 
         return timedelta(seconds=self._timeout_s)
 
@@ -88,7 +88,7 @@ class LocalStore(KeyValueStore):
     def _changed(self) -> Any:
         """Made at the first use: to import threading costs more than a store that nobody uses."""
         if self._changed_now is None:
-            import threading  # noqa: PLC0415 - see above
+            import threading
 
             self._changed_now = threading.Condition()
         return self._changed_now

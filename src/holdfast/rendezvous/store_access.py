@@ -37,7 +37,7 @@ def access_from(params: RendezvousParameters) -> Access:
 
 def packed(addresses: Iterable[str]) -> frozenset[bytes]:
     """Those that are IP addresses, as the network has them. Names, and what is no address, are left out."""
-    from holdfast.torchstore.owners import end_of  # noqa: PLC0415 - only where nodes meet
+    from holdfast.torchstore.owners import end_of
 
     found = set()
     for address in addresses:
@@ -57,7 +57,7 @@ def _users(text: str) -> frozenset[int] | None:
 def _user(word: str, text: str) -> int:
     if word.isdecimal() and len(word) <= len(str(USER_MAX)) and int(word) <= USER_MAX:
         return int(word)
-    import pwd  # noqa: PLC0415 - only for names
+    import pwd
 
     try:
         return pwd.getpwnam(word).pw_uid
@@ -75,7 +75,7 @@ def _networks(text: str) -> tuple[Network, ...] | None:
 
 
 def _network(word: str, text: str) -> Network:
-    import ipaddress  # noqa: PLC0415 - only where networks are given
+    import ipaddress
 
     try:
         network = ipaddress.ip_network(word, strict=False)

@@ -101,7 +101,7 @@ def keep(dump: Dump, run_dir: str, name: str) -> str:
     Raises:
         OSError: it cannot be written, or `name` is not fit for a file.
     """
-    from holdfast.stacks.render import render  # noqa: PLC0415 - it needs this module
+    from holdfast.stacks.render import render
 
     if not is_name(name):  # another node may have chosen it
         raise OSError(errno.EINVAL, "that is no name for a file", visible(name[:NAME_SHOWN_CHARS]))
@@ -114,7 +114,7 @@ def keep(dump: Dump, run_dir: str, name: str) -> str:
 
 def dump_json(dump: Dump) -> str:
     """A dump for programs. Only ASCII, so that nothing in it plays tricks with a terminal."""
-    import json  # noqa: PLC0415 - only where somebody asks
+    import json
 
     return json.dumps(all_encodable(msgspec.to_builtins(dump, str_keys=True)))
 

@@ -142,7 +142,7 @@ class Door:
 
 def _can_be_bound(family: int, address: bytes) -> bool:
     """Whether an address is this machine's, where routes cannot be asked for: no other can be bound."""
-    from _socket import inet_ntop  # noqa: PLC0415 - hardly ever needed
+    from _socket import inet_ntop
 
     probe = socket(family, SOCK_DGRAM)
     try:

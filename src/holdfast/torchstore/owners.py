@@ -132,7 +132,7 @@ def is_open(connected: socket) -> bool:
 
 def end_of(address: Address) -> End:
     """One end of a connection. An IPv4 address is one, also in the form that sockets for IPv6 show it in."""
-    from _socket import inet_pton  # noqa: PLC0415 - beside its only use
+    from _socket import inet_pton
 
     host = address[0].partition("%")[0]
     packed = inet_pton(AF_INET6 if ":" in host else AF_INET, host)
@@ -163,7 +163,7 @@ def _look_up(one: End, other: End) -> tuple[int, int, int] | None:
 
 def _written(address: bytes, port: int) -> bytes:
     """An address and a port as the kernel's table has them: words of 4 bytes in the machine's own order."""
-    from sys import byteorder  # noqa: PLC0415 - hardly ever needed
+    from sys import byteorder
 
     words = [address[at : at + 4] for at in range(0, len(address), 4)]
     if byteorder == "little":

@@ -64,14 +64,14 @@ class TorchStoreServer:
 
     def has_clients(self) -> bool:
         """Whether somebody waits to be answered."""
-        import select  # noqa: PLC0415 - who only reserves a port needs none of these
+        import select
 
         return bool(select.select([self], [], [], 0)[0])
 
     def clients_max(self) -> int:
         """How many clients it can serve at a time, with the limit of open files raised as far as it goes."""
-        from holdfast import descriptors  # noqa: PLC0415 - who only reserves a port needs none of these
-        from holdfast.torchstore.loop import connections_max  # noqa: PLC0415
+        from holdfast import descriptors
+        from holdfast.torchstore.loop import connections_max
 
         return connections_max(descriptors.allow(DESCRIPTORS_WANTED))
 
@@ -87,11 +87,11 @@ class TorchStoreServer:
 
     def start(self) -> None:
         """Begin to answer, in a thread of its own, which no signal interrupts."""
-        import signal  # noqa: PLC0415 - who only reserves a port needs none of these
-        from threading import Thread  # noqa: PLC0415
+        import signal
+        from threading import Thread
 
-        from holdfast.torchstore.access import Access  # noqa: PLC0415
-        from holdfast.torchstore.loop import Loop, address_max  # noqa: PLC0415
+        from holdfast.torchstore.access import Access
+        from holdfast.torchstore.loop import Loop, address_max
 
         assert self._thread is None, "the server was started before"
         assert self._listener is not None, "the server was stopped"
@@ -120,7 +120,7 @@ class TorchStoreServer:
             self._thread.join()
             self._thread = None
         if self._listener is not None and os.getpid() == self._owner_pid:  # a forked process has a copy, not the server
-            from _socket import SHUT_RDWR  # noqa: PLC0415 - the server can only be there if this is
+            from _socket import SHUT_RDWR
 
             self._listener.shutdown(SHUT_RDWR)  # to close is not enough while a child that was just forked has it
         self._close()
@@ -145,7 +145,7 @@ class TorchStoreServer:
 
 
 def _listen(host: str, port: int) -> socket:
-    import _socket as tcp  # noqa: PLC0415 - the module that wraps it costs 7 ms
+    import _socket as tcp
 
     failure: OSError | None = None
     name = host.encode() if host.isascii() else host  # bytes need no codec for names of the world's scripts: 8 ms

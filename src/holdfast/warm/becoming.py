@@ -53,7 +53,7 @@ class Program:
             return bool(self.path)
         if os.path.isfile(self.path) and self.path.endswith(".py"):
             return False  # as good as always, and then nothing is imported
-        import pkgutil  # noqa: PLC0415 - for archives alone
+        import pkgutil
 
         return pkgutil.get_importer(self.path) is not None
 
@@ -73,7 +73,7 @@ def begin(program: Program) -> None:
     In the process that does the imports, so that they find them; and again in the copy. Its arguments may differ, and
     its ``__main__`` must not be among what the garbage collector leaves alone.
     """
-    import builtins  # noqa: PLC0415 - in every interpreter
+    import builtins
 
     sys.argv[:] = ["-m" if program.is_module else program.name, *program.arguments]
     has_annotations = "__annotations__" in vars(sys.modules["__main__"])
@@ -84,7 +84,7 @@ def begin(program: Program) -> None:
     if has_annotations:
         main.__annotations__ = {}
     if program.path and not program.is_package_like:
-        from importlib.machinery import SourceFileLoader, SourcelessFileLoader  # noqa: PLC0415 - every interpreter has them
+        from importlib.machinery import SourceFileLoader, SourcelessFileLoader
 
         kind = SourcelessFileLoader if program.path.endswith(".pyc") else SourceFileLoader
         vars(main).update(__file__=program.path, __cached__=None, __loader__=kind("__main__", program.path))
@@ -166,7 +166,7 @@ class _Run:
         # One frame of ours is below the program's; there is nobody else to call.
         try:
             if self._program.is_module or self._program.is_package_like:
-                import runpy  # noqa: PLC0415 - what the interpreter itself uses
+                import runpy
 
                 name = self._program.name if self._program.is_module else "__main__"
                 runpy._run_module_as_main(name, alter_argv=self._program.is_module)  # type: ignore[attr-defined]  # noqa: SLF001 - likewise

@@ -57,7 +57,7 @@ def freshen(env: Mapping[str, str], fds: Mapping[int, bool]) -> None:
 
 def _open_again(fd: int) -> None:
     """A description of its own: copies would share the position."""
-    import fcntl  # noqa: PLC0415 - hardly ever needed
+    import fcntl
 
     with suppress(OSError):  # a file that may not be opened again is shared, as by any fork
         new = os.open(f"/proc/self/fd/{fd}", fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_CLOEXEC)
@@ -148,7 +148,7 @@ def write_files(others: Sequence[Any]) -> None:
 
 def show_command(words: Sequence[str]) -> None:
     """What ps has to say of this process. A courtesy."""
-    import ctypes  # noqa: PLC0415 - there already
+    import ctypes
 
     with suppress(OSError, ValueError, IndexError):
         with open("/proc/self/stat", "rb") as file:

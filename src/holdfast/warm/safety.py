@@ -182,7 +182,7 @@ def _has_threads() -> bool:
     threading = sys.modules.get("threading")
     if threading is not None and threading.active_count() > 1:
         return True
-    import warnings  # noqa: PLC0415 - hardly ever needed
+    import warnings
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # there are threads, and that is the question

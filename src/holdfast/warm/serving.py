@@ -143,7 +143,7 @@ class _Template:
         return ""
 
     def _steps(self) -> list[Step]:
-        from holdfast.warm.reading import IMPORT, Step  # noqa: PLC0415 - with what `_read` needs
+        from holdfast.warm.reading import IMPORT, Step
 
         if self._given is not None:
             return [Step(IMPORT, name, ()) for name in self._given]
@@ -153,7 +153,7 @@ class _Template:
 
     def _do(self, step: Step) -> bool:
         """What the program will do, and imports may notice. Whether it was an import."""
-        from holdfast.warm.reading import IMPORT, PLACE, SET_DEFAULT, UNSET  # noqa: PLC0415 - there already
+        from holdfast.warm.reading import IMPORT, PLACE, SET_DEFAULT, UNSET
 
         name, value = step.name, step.value
         if step.kind == IMPORT:
@@ -183,7 +183,7 @@ class _Template:
             pass
 
     def _read(self) -> Reading:
-        from holdfast.warm.reading import files_of_module, read  # noqa: PLC0415 - not where modules are given
+        from holdfast.warm.reading import files_of_module, read
 
         here = os.getcwd()
         program = self._program
@@ -207,7 +207,7 @@ class _Template:
 
     def _settle(self) -> None:
         """What was done once must not be done by every copy."""
-        import ctypes  # noqa: PLC0415 - there already
+        import ctypes
 
         for stream in (sys.stdout, sys.stderr):
             with suppress(AttributeError, ValueError, OSError):
@@ -227,7 +227,7 @@ class _Template:
         """There will be no worker that what the imports left could be for."""
         end_children()
         if directories := safety.temporary_directories():
-            import shutil  # noqa: PLC0415 - hardly ever needed
+            import shutil
 
             for path in directories:
                 shutil.rmtree(path, ignore_errors=True)
@@ -366,7 +366,7 @@ class _Template:
 
 
 def _out_of_the_way(fd: int) -> int:
-    import fcntl  # noqa: PLC0415 - once
+    import fcntl
 
     try:
         moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR)
@@ -387,8 +387,8 @@ def _unsupported() -> str:
 
 def _is_library(name: str) -> bool:
     """Whether it is a module of an installed package, or of Python itself."""
-    import sysconfig  # noqa: PLC0415 - not where modules are given
-    from importlib.util import find_spec  # noqa: PLC0415 - likewise
+    import sysconfig
+    from importlib.util import find_spec
 
     top = name.partition(".")[0]
     if top in sys.stdlib_module_names:

@@ -89,7 +89,7 @@ class Template:
         if option := _option_in(self._command[1:]):
             self._give_up(f"{option} is an option of the interpreter")
             return
-        import socket  # noqa: PLC0415 - only for a warm start
+        import socket
 
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -114,7 +114,7 @@ class Template:
     def _flags(self) -> list[str]:
         if len(self._command) > 1:
             return ["-u"]
-        import subprocess  # noqa: PLC0415 - only for functions
+        import subprocess
 
         # As multiprocessing starts its children.
         flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
@@ -258,7 +258,7 @@ class Template:
         return self._receive(ANSWER_WAIT_S)
 
     def _send(self, what: bytes, fds: Sequence[int]) -> bool:
-        import socket  # noqa: PLC0415 - only for a warm start
+        import socket
 
         assert self._control is not None
         try:
@@ -274,7 +274,7 @@ class Template:
         """What the template says next; nothing if it has died, or talks nonsense, which ends it. A signal raises, and
         ends the template: what it has to say would be taken for the answer to another question.
         """
-        import socket  # noqa: PLC0415 - only for a warm start
+        import socket
 
         control = self._control
         assert control is not None

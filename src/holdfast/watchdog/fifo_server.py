@@ -80,7 +80,7 @@ class FileTimerServer:
         if self._pipe is None or self._thread is not None:
             raise RuntimeError(f"the watchdog at {self._file_path} was started before; make a new FileTimerServer")
         if in_thread:
-            from holdfast.watchdog.watching import WatchThread  # noqa: PLC0415 - an event loop needs no threads
+            from holdfast.watchdog.watching import WatchThread
 
             self._thread = WatchThread("watchdog", self._step, self.fileno(), daemon=self._daemon)
         self._log("watchdog started", None)

@@ -49,7 +49,7 @@ class MultiprocessingRequestQueue(RequestQueue):
         return self._mp_queue.qsize()
 
     def get(self, size: int, timeout: float) -> list[TimerRequest]:
-        from queue import Empty  # noqa: PLC0415 - whoever has a queue has imported it
+        from queue import Empty
 
         requests: list[TimerRequest] = []
         deadline = time.monotonic() + timeout

@@ -75,7 +75,7 @@ class TimerServer(ABC):
         """Begin to watch, in a thread."""
         if self._thread is not None:
             raise RuntimeError(f"this {type(self).__name__} is running; stop() it before it is started again")
-        from holdfast.watchdog.watching import WatchThread  # noqa: PLC0415 - needed from here on
+        from holdfast.watchdog.watching import WatchThread
 
         self._fd = self._request_queue.fileno()
         self._thread = WatchThread("watchdog", self._step, self._fd, daemon=self._daemon)

@@ -77,7 +77,7 @@ class FileTimerRequest(TimerRequest):
 
     def to_json(self) -> str:
         """The line that carries it, without the line feed; the same bytes as torch's."""
-        import json  # noqa: PLC0415 - a worker without timers does not need it
+        import json
 
         return json.dumps(
             {
@@ -96,7 +96,7 @@ def parse_request(line: bytes) -> FileTimerRequest:
     Raises:
         ValueError: it holds none; the message says why.
     """
-    import json  # noqa: PLC0415 - an agent without timers does not need it
+    import json
 
     try:
         message = json.loads(line)

@@ -77,7 +77,7 @@ def _default_client() -> TimerClient:
     """Chosen upon entering, so that functions can be decorated before there is one."""
     if _configured:
         return _configured[0]
-    from holdfast.watchdog.fifo import TIMER_FILE_VARIABLE  # noqa: PLC0415 - only where nothing is configured
+    from holdfast.watchdog.fifo import TIMER_FILE_VARIABLE
 
     path = os.environ.get(TIMER_FILE_VARIABLE)
     if not path:
@@ -85,6 +85,6 @@ def _default_client() -> TimerClient:
             "expires() has no watchdog to tell: call holdfast.watchdog.configure(client) first, give it a client, or "
             f"start the job with TORCHELASTIC_ENABLE_FILE_TIMER=1, which sets {TIMER_FILE_VARIABLE} in its workers"
         )
-    from holdfast.watchdog.fifo_client import FileTimerClient  # noqa: PLC0415 - likewise
+    from holdfast.watchdog.fifo_client import FileTimerClient
 
     return FileTimerClient(path)

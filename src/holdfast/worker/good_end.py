@@ -63,8 +63,8 @@ class GoodEnd:
         """A cache in C around the function that runs the module: it has a value once that has returned, and is no
         frame in any traceback.
         """
-        import runpy  # noqa: PLC0415 - the interpreter imports it next
-        from _functools import _lru_cache_wrapper  # type: ignore[import-not-found]  # noqa: PLC0415 - only for modules
+        import runpy
+        from _functools import _lru_cache_wrapper  # type: ignore[import-not-found]
 
         function: Any = runpy._run_module_as_main  # type: ignore[attr-defined]  # noqa: SLF001 - what the interpreter calls
         self._run_module = _lru_cache_wrapper(function, None, False, _counts)

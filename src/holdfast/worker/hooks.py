@@ -227,7 +227,7 @@ def _record(exc: "BaseException | None", thread: str = "") -> None:
 
 def _execute(module: str) -> "dict[str, Any]":
     """A file beside this one, not as a module of the program's."""
-    from _frozen_importlib_external import SourceFileLoader  # noqa: PLC0415 - in every interpreter
+    from _frozen_importlib_external import SourceFileLoader
 
     name, path = "holdfast.worker." + module, os.path.join(os.path.dirname(__file__), module + ".py")
     namespace: dict[str, Any] = {"__name__": name, "__file__": path}

@@ -57,7 +57,7 @@ def on_stop(callback: Callable[[str], object]) -> None:
 
     For programs that do not come by often enough to ask. If it was asked to stop before, the call is made now.
     """
-    import threading  # noqa: PLC0415 - most programs ask
+    import threading
 
     path = os.environ.get(VARIABLE)
     if not path:

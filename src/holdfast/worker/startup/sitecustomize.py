@@ -55,7 +55,7 @@ def _begin() -> None:
         sys.path[:] = [entry for entry in sys.path if entry != directory]
         sys.path_importer_cache.pop(directory, None)
     if pid == str(os.getpid()):
-        from _frozen_importlib_external import SourceFileLoader  # noqa: PLC0415 - not for children
+        from _frozen_importlib_external import SourceFileLoader
 
         # Not by an import: the program's sys.modules is its own.
         name, path = "holdfast.worker.hooks", os.path.join(os.path.dirname(directory), "hooks.py")

@@ -1,0 +1,544 @@
+"""What an agent does, without input or output: what happens goes in as an event, what to do comes out as effects.
+
+```
+             StartSet              one failed
+  MEETING ───────────► RUNNING ──────────────► FAILING
+     ▲                 │  │  │                    │ all gone
+     │ RestartSet      │  │  │ asked to end       ▼
+     ├─── DRAINING ◄───┼──┘  │               judged: RestartSet, PauseUntil or Finish
+     ├─── PAUSED       │     └─ all succeeded
+     └─── WAITING ◄────┘
+             │ all nodes are done
+             ▼
+           ENDED
+```
+
+One node and many go the same way. The only difference is who judges a failed attempt. A node that is alone does it
+here. Several nodes report it, meet again, and hear the verdict from the rendezvous: the next generation, or the end.
+
+The shell (`simple`) turns what it sees into events, carries out effects in their order, and publishes the state.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from holdfast.agent.state import WorkerState
+from holdfast.record import Frozen
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
+    from holdfast.rendezvous.restarts import Fault, Past
+
+
+class Phase(StrEnum):
+    """Where an agent is."""
+
+    MEETING = "meeting"
+    """It meets the other nodes and starts its workers."""
+
+    RUNNING = "running"
+    """Its workers run."""
+
+    FAILING = "failing"
+    """A worker has failed, and the others are being stopped."""
+
+    DRAINING = "draining"
+    """The workers were asked to end by themselves."""
+
+    PAUSED = "paused"
+    """No workers run. The next attempt begins after a pause."""
+
+    WAITING = "waiting"
+    """All workers of this node have succeeded, and those of other nodes have not yet."""
+
+    ENDED = "ended"
+    """The agent has done its part."""
+
+
+class Outcome(StrEnum):
+    """How an agent's part of a job ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    CLOSED = "closed"
+
+
+class AgentState(Frozen):
+    """All that decisions depend on.
+
+    Attributes:
+        max_restarts: the restarts that the user allows.
+        window_s: how long workers must have run for all of the budget to be there again; 0 for never.
+        policy: whether failures that cannot go away by themselves are restarted.
+        is_shared: whether the nodes of the job share one budget of restarts, which the rendezvous counts.
+        phase: where the agent is.
+        spent: the restarts that the budget has paid for.
+        forgiven: those that a window gave back.
+        past: what restart decisions remember of earlier failures.
+        is_recorded: whether the end of this attempt's workers is in the events.
+        leaving: the signal that asked this node to leave.
+        until: when a pause is over, or the time that workers have to end by themselves.
+        outcome: how it ended.
+        reason: why.
+    """
+
+    max_restarts: int
+    window_s: float = 0.0
+    policy: str = "auto"
+    is_shared: bool = False
+    past: Past | None = None
+    phase: Phase = Phase.MEETING
+    spent: int = 0
+    forgiven: int = 0
+    is_recorded: bool = False
+    leaving: str = ""
+    until: float | None = None
+    outcome: Outcome | None = None
+    reason: str = ""
+
+    @property
+    def restarts(self) -> int:
+        """All restarts of the job. The number only rises, also where a window gives the budget back."""
+        return self.forgiven + self.spent
+
+    @property
+    def remaining(self) -> int:
+        """The restarts that the budget has left."""
+        return self.max_restarts - self.spent
+
+    @property
+    def worker_state(self) -> WorkerState:
+        """The state of the workers in torch's words."""
+        if self.phase is Phase.ENDED:
+            return _AT_THE_END[self.outcome or Outcome.CLOSED]
+        return _WORKERS[self.phase]
+
+
+_WORKERS = {
+    Phase.MEETING: WorkerState.INIT,
+    Phase.RUNNING: WorkerState.HEALTHY,
+    Phase.FAILING: WorkerState.UNHEALTHY,
+    Phase.DRAINING: WorkerState.HEALTHY,
+    Phase.PAUSED: WorkerState.STOPPED,
+    Phase.WAITING: WorkerState.SUCCEEDED,
+}
+_AT_THE_END = {
+    Outcome.SUCCEEDED: WorkerState.SUCCEEDED,
+    Outcome.FAILED: WorkerState.FAILED,
+    Outcome.INTERRUPTED: WorkerState.STOPPED,
+    Outcome.CLOSED: WorkerState.STOPPED,
+}
+
+
+# Events
+
+
+class Met(Frozen):
+    """The nodes have met. `restarts` is the job's count, None if this node counts for itself."""
+
+    restarts: int | None = None
+
+
+class Started(Frozen):
+    """The workers of this node run."""
+
+
+class WorkerExited(Frozen):
+    """A worker has failed, and the others are being stopped."""
+
+
+class SetSucceeded(Frozen):
+    """All workers of this node have ended well."""
+
+
+class SetFailed(Frozen):
+    """Workers of this node have failed, and none that can be stopped is left to wait for.
+
+    `text` is the failure in a line. `is_stuck` if one of them cannot be killed, so that no restart can help.
+    """
+
+    fault: Fault
+    text: str
+    is_stuck: bool = False
+
+
+class HangFound(Frozen):
+    """Workers make no progress, here or on another node. They still run."""
+
+    fault: Fault
+    text: str
+
+
+class SetFenced(Frozen):
+    """The workers were killed because this node could not renew its lease in time."""
+
+
+class Stopped(Frozen):
+    """No worker of this node runs any more, and the next attempt is about to begin."""
+
+
+class RoundOver(Frozen):
+    """The other nodes want to meet again, or the job has ended. With `may_finish`, there is time to end in peace."""
+
+    reason: str
+    may_finish: bool = False
+
+
+class Asked(Frozen):
+    """The workers know that they should end by themselves, and have until then."""
+
+    until: float
+
+
+class DeadlinePassed(Frozen):
+    """The time of a pause, or of workers that were asked to end, is over."""
+
+
+class BarrierLeft(Frozen):
+    """The wait for the other nodes is over. `reason` says why this node's workers are needed again, if they are."""
+
+    reason: str = ""
+
+
+class JobFailed(Frozen):
+    """The rendezvous has judged the last attempt: the job has failed. `reason` says why there is no restart."""
+
+    reason: str
+
+
+class NotNeeded(Frozen):
+    """The job has succeeded, or has enough nodes without this one."""
+
+    reason: str
+
+
+class Signalled(Frozen):
+    """Somebody asks this agent to end, by a signal of that name. `text` says so."""
+
+    name: str
+    text: str
+
+
+# Effects
+
+
+class StartSet(Frozen):
+    """Meet the other nodes and start the workers."""
+
+
+class RestartSet(Frozen):
+    """Stop what is left of the workers, meet the other nodes again, and start new workers."""
+
+
+class StopSet(Frozen):
+    """Stop the workers."""
+
+
+class AskToStop(Frozen):
+    """Ask the workers to end by themselves. `Asked` is the answer, or `DeadlinePassed` if none of them listens."""
+
+    reason: str
+
+
+class LookBeforeStop(Frozen):
+    """See where the workers are, as they are about to be stopped."""
+
+    reason: str
+
+
+class AnnounceLeave(Frozen):
+    """Tell the other nodes that this one leaves."""
+
+    reason: str
+
+
+class Report(Frozen):
+    """Tell the other nodes of the failures here."""
+
+
+class Record(Frozen):
+    """Write into the run's events how the attempt ended."""
+
+    outcome: str
+    reason: str = ""
+
+
+class RecordFailures(Frozen):
+    """Write an event for each failure."""
+
+
+class RecordWorkers(Frozen):
+    """Write an event for each worker: how it ended, after so many restarts of the job."""
+
+    restarts: int
+
+
+class RecordVerdict(Frozen):
+    """Write into the run's events what this node has decided."""
+
+    restarts: bool
+    reason: str
+
+
+class Say(Frozen):
+    """Log a line. It is a warning, unless it `is_info`."""
+
+    text: str
+    is_info: bool = False
+
+
+class PauseUntil(Frozen):
+    """Let time pass; `DeadlinePassed` is the answer."""
+
+    at: float
+
+
+class WaitForOthers(Frozen):
+    """Wait until the workers of all nodes are done; `BarrierLeft` is the answer."""
+
+
+class Finish(Frozen):
+    """The agent's part is over."""
+
+    outcome: Outcome
+    reason: str = ""
+
+
+if TYPE_CHECKING:
+    Event: TypeAlias = (
+        Met
+        | Started
+        | WorkerExited
+        | SetSucceeded
+        | SetFailed
+        | HangFound
+        | SetFenced
+        | Stopped
+        | RoundOver
+        | Asked
+        | DeadlinePassed
+        | BarrierLeft
+        | JobFailed
+        | NotNeeded
+        | Signalled
+    )
+    Effect: TypeAlias = (
+        StartSet
+        | RestartSet
+        | StopSet
+        | AskToStop
+        | LookBeforeStop
+        | AnnounceLeave
+        | Report
+        | Record
+        | RecordFailures
+        | RecordWorkers
+        | RecordVerdict
+        | Say
+        | PauseUntil
+        | WaitForOthers
+        | Finish
+    )
+    Next: TypeAlias = tuple[AgentState, tuple[Effect, ...]]
+
+
+FENCED = "the workers were killed: this node could not renew its lease in time"
+STUCK = "a worker is stuck in the kernel, and all were stopped"
+
+ALIVE = (Phase.RUNNING, Phase.FAILING, Phase.DRAINING)
+"""The phases in which workers of this node may be alive."""
+
+
+def step(state: AgentState, event: Event, now: float) -> Next:
+    """The state after `event`, and what to do about it, in this order."""
+    rule, _ = RULES.get((state.phase, type(event)), (None, ()))
+    if rule is None:
+        raise AssertionError(f"an agent that is {state.phase} cannot hear of {type(event).__name__}")
+    return rule(state, event, now)
+
+
+def ended(state: AgentState, outcome: Outcome, reason: str = "") -> AgentState:
+    """The state after an end that no event has told of. An end that is known already stays what it is."""
+    return state if state.outcome else state.replace(phase=Phase.ENDED, outcome=outcome, reason=reason, until=None)
+
+
+# One rule for each event in each phase
+
+
+def _met(state: AgentState, event: Met, _now: float) -> Next:
+    return (state if event.restarts is None else state.replace(spent=event.restarts, forgiven=0)), ()
+
+
+def _started(state: AgentState, _event: Started, _now: float) -> Next:
+    return state.replace(phase=Phase.RUNNING, is_recorded=False), ()
+
+
+def _stopped(state: AgentState, _event: Stopped, _now: float) -> Next:
+    return state.replace(phase=Phase.MEETING, until=None), ()
+
+
+def _worker_exited(state: AgentState, _event: WorkerExited, _now: float) -> Next:
+    """Other nodes need not wait until the rest of this node's workers have stopped."""
+    return state.replace(phase=Phase.FAILING), ((Report(),) if state.is_shared else ())
+
+
+def _set_succeeded(state: AgentState, _event: SetSucceeded, _now: float) -> Next:
+    return state.replace(phase=Phase.WAITING), (Record("succeeded"), WaitForOthers())
+
+
+def _set_failed(state: AgentState, event: SetFailed | HangFound, now: float) -> Next:
+    is_stuck = isinstance(event, SetFailed) and event.is_stuck
+    told: tuple[Effect, ...] = (RecordFailures(), Record("failed", event.text))
+    if is_stuck:
+        told = (*told, LookBeforeStop(STUCK))
+    state = state.replace(phase=Phase.FAILING)
+    if state.is_shared and not is_stuck:
+        state = state.replace(is_recorded=True)
+        return state, (*told, Report(), RecordWorkers(state.restarts), Say(event.text), RestartSet())
+    state, effects = _judge(state, event, now, is_stuck=is_stuck)
+    return state, (*told, *effects)
+
+
+def _judge(state: AgentState, event: SetFailed | HangFound, now: float, *, is_stuck: bool) -> Next:
+    """What follows from a failed attempt of a node that decides for itself."""
+    from holdfast.rendezvous.restarts import Limits, Past, rule
+
+    past = state.past or Past()
+    ruling = rule(past, event.fault, Limits(state.max_restarts, state.window_s, state.policy))
+    effects: tuple[Effect, ...] = ()
+    if ruling.restarts and past.spent > 0 and ruling.past.spent == 1:
+        again = Say(f"the workers ran for {round(event.fault.ran_s)} s: restarts are counted anew", is_info=True)
+        effects = (again,)
+        state = state.replace(forgiven=state.forgiven + state.spent, spent=0)
+    restarts = ruling.restarts and not is_stuck
+    effects = (*effects, RecordVerdict(restarts, ruling.reason))
+    if not restarts:
+        reason = ruling.reason if state.max_restarts else ""
+        return _end(state, Outcome.FAILED, reason, (*effects, StopSet()))
+    said = Say(f"{event.text}; restart {state.spent + 1} of {state.max_restarts}")
+    effects = (*effects, RecordWorkers(state.restarts), said)
+    state = state.replace(past=ruling.past, spent=state.spent + 1, is_recorded=True)
+    if not ruling.pause_s:
+        return state, (*effects, RestartSet())
+    pause = Say(f"a pause of {ruling.pause_s:g} s before the next attempt, after faults in a row")
+    until = now + ruling.pause_s  # it passes while the last processes end
+    return state.replace(phase=Phase.PAUSED, until=until), (*effects, pause, StopSet(), PauseUntil(until))
+
+
+def _set_fenced(state: AgentState, _event: SetFenced, _now: float) -> Next:
+    return state, (Say(FENCED), Record("stopped", FENCED), RestartSet())
+
+
+def _round_over(state: AgentState, event: RoundOver, _now: float) -> Next:
+    said = Say(f"stopping the workers: {event.reason}")
+    if event.may_finish:
+        return state.replace(phase=Phase.DRAINING, reason=event.reason), (said, AskToStop(event.reason))
+    return state, (said, LookBeforeStop(event.reason), Record("stopped", event.reason), RestartSet())
+
+
+def _stays(state: AgentState, _event: Event, _now: float) -> Next:
+    return state, ()
+
+
+def _asked(state: AgentState, event: Asked, _now: float) -> Next:
+    return state.replace(until=event.until), ()
+
+
+def _drained(state: AgentState, event: Event, _now: float) -> Next:
+    """The workers that were asked to end have done so, or have not in time. A failure of theirs costs no restart."""
+    effects: tuple[Effect, ...] = ()
+    if isinstance(event, SetFailed):
+        said = Say(f"while the workers were to end by themselves, {event.text}")
+        effects = (RecordFailures(), said, RecordWorkers(state.restarts))
+        state = state.replace(is_recorded=True)
+    if state.leaving:
+        return _end(state, Outcome.INTERRUPTED, state.leaving, effects)
+    return state.replace(reason=""), (*effects, Record("stopped", state.reason), RestartSet())
+
+
+def _pause_is_over(state: AgentState, _event: DeadlinePassed, _now: float) -> Next:
+    return state, (RestartSet(),)
+
+
+def _barrier_left(state: AgentState, event: BarrierLeft, _now: float) -> Next:
+    if not event.reason:
+        return _end(state, Outcome.SUCCEEDED)
+    why = f"the workers of this node have succeeded, but the job cannot end with that: {event.reason}"
+    return state, (Say(why), RestartSet())
+
+
+def _job_failed(state: AgentState, event: JobFailed, _now: float) -> Next:
+    return _end(state, Outcome.FAILED, event.reason if state.max_restarts else "")
+
+
+def _not_needed(state: AgentState, event: NotNeeded, _now: float) -> Next:
+    reason = f"this node was not needed: {event.reason}"
+    return state.replace(phase=Phase.ENDED, outcome=Outcome.SUCCEEDED, reason=reason, is_recorded=True), (
+        Say(reason, is_info=True),
+        Finish(Outcome.SUCCEEDED, reason),
+    )
+
+
+def _signalled(state: AgentState, event: Signalled, _now: float) -> Next:
+    """Workers that run are asked to end first. Asked a second time, the agent waits for nobody."""
+    is_running = state.phase in ALIVE
+    said = Say(f"{event.text}{'; passing it on to the workers' if is_running else ''}")
+    if not is_running or state.leaving:
+        return _end(state, Outcome.INTERRUPTED, event.text, (said,))
+    state = state.replace(phase=Phase.DRAINING, leaving=event.text, until=None)
+    return state, (said, AnnounceLeave(event.name), AskToStop(f"the agent got {event.name}"))
+
+
+def _end(state: AgentState, outcome: Outcome, reason: str = "", effects: tuple[Effect, ...] = ()) -> Next:
+    if not state.is_recorded and outcome in (Outcome.SUCCEEDED, Outcome.FAILED):
+        effects = (*effects, RecordWorkers(state.restarts))
+    state = state.replace(phase=Phase.ENDED, outcome=outcome, reason=reason, is_recorded=True, until=None)
+    return state, (*effects, Finish(outcome, reason))
+
+
+_P = Phase
+_JUDGED = (_P.FAILING, _P.PAUSED, _P.ENDED)
+RULES: dict[tuple[Phase, type], tuple[Callable[..., Next], tuple[Phase, ...]]] = {
+    (_P.MEETING, Met): (_met, (_P.MEETING,)),
+    (_P.MEETING, Started): (_started, (_P.RUNNING,)),
+    (_P.MEETING, JobFailed): (_job_failed, (_P.ENDED,)),
+    (_P.MEETING, NotNeeded): (_not_needed, (_P.ENDED,)),
+    (_P.MEETING, Signalled): (_signalled, (_P.ENDED,)),
+    (_P.RUNNING, WorkerExited): (_worker_exited, (_P.FAILING,)),
+    (_P.RUNNING, SetSucceeded): (_set_succeeded, (_P.WAITING,)),
+    (_P.RUNNING, SetFailed): (_set_failed, _JUDGED),
+    (_P.RUNNING, HangFound): (_set_failed, _JUDGED),
+    (_P.RUNNING, SetFenced): (_set_fenced, (_P.RUNNING,)),
+    (_P.RUNNING, RoundOver): (_round_over, (_P.RUNNING, _P.DRAINING)),
+    (_P.RUNNING, Stopped): (_stopped, (_P.MEETING,)),
+    (_P.RUNNING, Signalled): (_signalled, (_P.DRAINING,)),
+    (_P.FAILING, SetSucceeded): (_set_succeeded, (_P.WAITING,)),
+    (_P.FAILING, SetFailed): (_set_failed, _JUDGED),
+    (_P.FAILING, SetFenced): (_set_fenced, (_P.FAILING,)),
+    (_P.FAILING, RoundOver): (_stays, (_P.FAILING,)),
+    (_P.FAILING, Stopped): (_stopped, (_P.MEETING,)),
+    (_P.FAILING, Signalled): (_signalled, (_P.DRAINING,)),
+    (_P.DRAINING, WorkerExited): (_stays, (_P.DRAINING,)),
+    (_P.DRAINING, Asked): (_asked, (_P.DRAINING,)),
+    (_P.DRAINING, RoundOver): (_stays, (_P.DRAINING,)),
+    (_P.DRAINING, SetSucceeded): (_drained, (_P.DRAINING, _P.ENDED)),
+    (_P.DRAINING, SetFailed): (_drained, (_P.DRAINING, _P.ENDED)),
+    (_P.DRAINING, SetFenced): (_drained, (_P.DRAINING, _P.ENDED)),
+    (_P.DRAINING, DeadlinePassed): (_drained, (_P.DRAINING, _P.ENDED)),
+    (_P.DRAINING, Stopped): (_stopped, (_P.MEETING,)),
+    (_P.DRAINING, Signalled): (_signalled, (_P.DRAINING, _P.ENDED)),
+    (_P.PAUSED, DeadlinePassed): (_pause_is_over, (_P.PAUSED,)),
+    (_P.PAUSED, Stopped): (_stopped, (_P.MEETING,)),
+    (_P.PAUSED, Signalled): (_signalled, (_P.ENDED,)),
+    (_P.WAITING, BarrierLeft): (_barrier_left, (_P.WAITING, _P.ENDED)),
+    (_P.WAITING, JobFailed): (_job_failed, (_P.ENDED,)),
+    (_P.WAITING, NotNeeded): (_not_needed, (_P.ENDED,)),
+    (_P.WAITING, Stopped): (_stopped, (_P.MEETING,)),
+    (_P.WAITING, Signalled): (_signalled, (_P.ENDED,)),
+}
+"""What an agent does about an event in a phase, and the phases that it may lead to. A pair that is missing is a bug."""

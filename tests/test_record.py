@@ -1,0 +1,94 @@
+"""Records are as good as dataclasses, and cost no import."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+from typing import ClassVar
+
+import pytest
+from fresh_python import run_fresh
+
+from holdfast.record import Frozen, Record
+
+
+class Point(Frozen):
+    unit: ClassVar[str] = "m"
+    x: int
+    y: int = 2
+
+
+class Place(Point):
+    name: str = ""
+
+
+class Draft(Record):
+    lines: list
+    title: str = "untitled"
+
+
+def test_fields_by_position_and_by_name():
+    assert (Point(1).x, Point(1).y, Point(1, 5).y, Point(y=3, x=4).x) == (1, 2, 5, 4)
+    assert repr(Place(1, name="home")) == "Place(x=1, y=2, name='home')"
+
+
+@pytest.mark.parametrize(
+    ("make", "wrong"),
+    [
+        (Point, r"Point\(\) needs x"),
+        (lambda: Point(1, 2, 3), r"Point\(\) takes 2 arguments, not 3"),
+        (lambda: Point(1, x=2), r"Point\(\) got several values for argument 'x'"),
+        (lambda: Point(1, z=2), r"Point\(\) has no argument 'z'"),
+    ],
+)
+def test_wrong_arguments(make, wrong):
+    with pytest.raises(TypeError, match=wrong):
+        make()
+
+
+def test_equality_is_that_of_class_and_fields():
+    assert Point(1) == Point(1, 2)
+    assert Point(1) != Point(2)
+    assert Point(1) != Place(1)
+    assert len({Point(1), Point(1, 2), Point(3)}) == 2
+
+
+def test_frozen_ones_do_not_change():
+    with pytest.raises(AttributeError, match="Point does not change; x cannot be set"):
+        Point(1).x = 2
+    with pytest.raises(AttributeError, match="x cannot be deleted"):
+        del Point(1).x
+    assert Point(1).replace(y=7) == Point(1, 7)
+
+
+def test_others_do():
+    draft = Draft(["a"])
+    draft.title = "b"
+    assert draft == Draft(["a"], "b")
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(draft)
+
+
+@pytest.mark.parametrize("record", [Point(1), Place(1, 2, "home"), Draft(["a"], "b")])
+def test_what_dataclasses_and_pickle_do_with_them(record):
+    assert dataclasses.is_dataclass(record)
+    assert [field.name for field in dataclasses.fields(record)] == list(vars(record))
+    assert dataclasses.asdict(record) == vars(record)
+    first = dataclasses.fields(record)[0].name
+    assert getattr(dataclasses.replace(record, **{first: 9}), first) == 9
+    assert pickle.loads(pickle.dumps(record)) == copy.deepcopy(record) == record
+
+
+def test_patterns():
+    match Place(1, 2, "home"):
+        case Place(x, _, name):
+            assert (x, name) == (1, "home")
+
+
+def test_no_costly_import():
+    run_fresh("""
+        import sys
+        import holdfast.record
+        assert not {"dataclasses", "inspect", "typing"} & set(sys.modules), sorted(sys.modules)
+    """)
