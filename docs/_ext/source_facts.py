@@ -107,7 +107,7 @@ def _number(expression: ast.expr) -> float | None:
 
 def events() -> str:
     """Our own events: their names and fields, from the module that writes them."""
-    tree = ast.parse((SOURCE / "agent" / "chronicle.py").read_text(encoding="utf-8"))
+    tree = ast.parse((SOURCE / "agent" / "run_events.py").read_text(encoding="utf-8"))
     rows = []
     for function in ast.walk(tree):
         if not isinstance(function, ast.FunctionDef):

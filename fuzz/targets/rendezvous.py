@@ -51,7 +51,7 @@ GENERATION = records.Generation(
     master_port=29500,
     restarts=1,
     max_restarts=3,
-    past=records.Remembered(spent=1, faults=1, place="x", node="b.1", blames=1, left_out=("c.1",)),
+    past=records.Remembered(spent=1, faults=1, signature="x", node="b.1", blames=1, left_out=("c.1",)),
     after=records.Verdict(FAILURE, 1, "why", 1),
     job="a.1-1",
     lease_s=3.0,

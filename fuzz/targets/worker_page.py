@@ -13,7 +13,17 @@ from fuzz.oracles import check_line, promise
 from fuzz.shapes import BYTES
 from fuzz.target import Target
 from holdfast.agent.progress import Reading, WorkerClock
-from holdfast.worker.page import BEAT_NS, BEATS, LAYOUT, PAGE_BYTES, REASON_MAX_BYTES, STEP, STOP_NS, VERSION, Page
+from holdfast.worker.shared_memory import (
+    BEAT_NS,
+    BEATS,
+    LAYOUT,
+    PAGE_BYTES,
+    REASON_MAX_BYTES,
+    STEP,
+    STOP_NS,
+    VERSION,
+    Page,
+)
 
 NOW = 5_000.0
 WHY_MAX_CHARS = 200

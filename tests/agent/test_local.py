@@ -23,7 +23,7 @@ from holdfast.agent import WorkerSpec, WorkerState
 from holdfast.errors import InputError
 from holdfast.errors.tree import InfrastructureError
 from holdfast.processes import PContext, SignalException, Std
-from holdfast.processes.kept import KeptProcesses
+from holdfast.processes.keeper_client import KeeperClient
 
 ENVIRONMENT = [
     "LOCAL_RANK",
@@ -89,7 +89,7 @@ def test_failure_by_global_rank_and_the_others_are_terminated(python_agent, post
 
 @pytest.mark.timeout(60)
 def test_a_failure_that_is_known_with_the_start_is_not_slept_through(python_agent, monkeypatch):
-    wait_until = KeptProcesses.wait_until
+    wait_until = KeeperClient.wait_until
 
     def wait_for_the_exit_too(kept, *args):
         poll = select.poll()
@@ -99,7 +99,7 @@ def test_a_failure_that_is_known_with_the_start_is_not_slept_through(python_agen
             kept.update()
         wait_until(kept, *args)
 
-    monkeypatch.setattr(KeptProcesses, "wait_until", wait_for_the_exit_too)
+    monkeypatch.setattr(KeeperClient, "wait_until", wait_for_the_exit_too)
     agent = python_agent("import os, signal\nos._exit(3) if os.environ['RANK'] == '0' else signal.pause()")
     result = agent.run()
     assert {rank: failure.exitcode for rank, failure in result.failures.items()} == {0: 3}

@@ -206,13 +206,13 @@ def test_signals_while_a_set_starts_end_what_has_started(how_many):
     script = f"""
 import os, signal
 from holdfast.processes import DefaultLogsSpecs, SignalException, start_processes
-from holdfast.processes.kept import KeptProcesses
-original, sent = KeptProcesses.wait_until, []
+from holdfast.processes.keeper_client import KeeperClient
+original, sent = KeeperClient.wait_until, []
 def interrupted(self, *args):
     if len(sent) < {how_many}:
         sent.append(os.kill(os.getpid(), signal.SIGTERM))
     return original(self, *args)
-KeptProcesses.wait_until = interrupted
+KeeperClient.wait_until = interrupted
 try:
     start_processes("set", "sh", {{0: ("-c", "trap '' TERM; sleep 1000; sleep 1000")}}, {{0: {{}}}},
         DefaultLogsSpecs(log_dir="/dev/null"), shutdown_timeout={1000 if how_many > 1 else 0.1})

@@ -102,7 +102,7 @@ def test_an_agent_that_ends_in_order_leaves_none(start_parent, post):
 
 def test_an_agent_that_lives_and_lets_go_of_the_set_leaves_none(start_parent, post):
     """It may have started other workers under the same lease."""
-    program, keeper, pids = start_parent(then="os.close(context._kept._commands); sys.stdin.readline(); os._exit(0)")
+    program, keeper, pids = start_parent(then="os.close(context._keeper._commands); sys.stdin.readline(); os._exit(0)")
     assert wait_for_end([*pids, keeper]) == []
     assert program.poll() is None
     assert is_silent(post)

@@ -225,7 +225,7 @@ def test_what_cannot_go_away_ends_the_job_although_there_are_restarts():
 
 def test_the_same_exception_at_the_same_line_twice_within_seconds_ends_the_job():
     again = failed("b.1", 9, where="train.py:3 in main", exception="ValueError", ran_s=1.0)
-    past = {"place": "ValueError at train.py:3 in main", "restarts": 1}
+    past = {"signature": "ValueError at train.py:3 in main", "restarts": 1}
     assert "twice within seconds" in ended_by(judge(again, **past)).reason
     always = replace(SETTINGS, restart_policy="always")
     assert made_by(judge(again, settings=always, **past)).restarts == 2

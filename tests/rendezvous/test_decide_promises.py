@@ -365,7 +365,7 @@ def test_what_a_node_told_before_it_went_still_counts():
 # A node that fails where the others are fine
 
 AGAIN = {"where": "train.py:3 in main", "exception": "ValueError", "ran_s": 1.0}
-PAST = {"place": "ValueError at train.py:3 in main", "restarts": 1, "node": "b.1", "blames": 1}
+PAST = {"signature": "ValueError at train.py:3 in main", "restarts": 1, "node": "b.1", "blames": 1}
 
 
 def test_a_failure_of_an_earlier_generation_is_not_told_of_one_that_the_node_never_ran():

@@ -18,8 +18,8 @@ from holdfast.rendezvous.restarts import (
     Fault,
     Limits,
     Past,
+    failure_signature,
     hopeless,
-    place,
     rule,
 )
 
@@ -63,8 +63,8 @@ def test_twice_at_the_same_line_is_enough():
     "name", ["OSError", "requests.exceptions.ReadTimeout", "huggingface_hub.errors.HfHubHTTPError"]
 )
 def test_what_the_world_outside_does_is_no_place(name):
-    assert place(EXCEPTION, name, "a.py:1", 1.0) == ""
-    assert place(EXCEPTION, "FileNotFoundError", "a.py:1", 1.0) == "FileNotFoundError at a.py:1"
+    assert failure_signature(EXCEPTION, name, "a.py:1", 1.0) == ""
+    assert failure_signature(EXCEPTION, "FileNotFoundError", "a.py:1", 1.0) == "FileNotFoundError at a.py:1"
 
 
 def test_always_means_always():
@@ -129,11 +129,11 @@ def test_arguments_that_were_refused_are_hopeless():
 
 
 def test_only_an_exception_of_the_program_itself_within_seconds_has_a_place():
-    assert place(EXCEPTION, "ValueError", "a.py:1 in f", 1.0) == "ValueError at a.py:1 in f"
-    assert place(EXCEPTION, "ValueError", "a.py:1 in f", FAST_S) == ""
-    assert place(EXCEPTION, "requests.HTTPError", "a.py:1 in f", 1.0) == ""
-    assert place(EXCEPTION, "ValueError", "", 1.0) == ""
-    assert place(KILLED, "", "a.py:1 in f", 1.0) == ""
+    assert failure_signature(EXCEPTION, "ValueError", "a.py:1 in f", 1.0) == "ValueError at a.py:1 in f"
+    assert failure_signature(EXCEPTION, "ValueError", "a.py:1 in f", FAST_S) == ""
+    assert failure_signature(EXCEPTION, "requests.HTTPError", "a.py:1 in f", 1.0) == ""
+    assert failure_signature(EXCEPTION, "ValueError", "", 1.0) == ""
+    assert failure_signature(KILLED, "", "a.py:1 in f", 1.0) == ""
 
 
 FAULTS = st.builds(

@@ -10,7 +10,7 @@ import sys
 import pytest
 from liveness import exists, footprint, settle
 
-from holdfast.processes.kept import NoTemplateError
+from holdfast.processes.keeper_client import NoTemplateError
 from holdfast.warm import template as module
 from holdfast.warm.template import Template
 
@@ -147,7 +147,7 @@ def test_closed_it_can_be_started_again(tmp_path):
 
 NUMBERS = """
 import os, random, sys
-from holdfast.warm.serving import _place
+from holdfast.warm.zygote import _place
 
 def inode(fd):
     return os.fstat(fd).st_ino

@@ -12,7 +12,7 @@ import pytest
 from installed_plugin import install_plugin
 from signpost import Signpost
 
-from holdfast.processes import DefaultLogsSpecs, remains, start_processes
+from holdfast.processes import DefaultLogsSpecs, postmortem, start_processes
 from holdfast.worker import hooks, injection
 
 PATIENCE_S = 60.0
@@ -310,7 +310,7 @@ crash()
     assert ended.code == -getattr(signal, name)
     assert ended.error is None
     assert ended.stderr == "", "as under Python"
-    stacks = remains.crash_stacks({"HOLDFAST_WORKER_PAGE": ended.page})
+    stacks = postmortem.crash_stacks({"HOLDFAST_WORKER_PAGE": ended.page})
     assert stacks.startswith("Fatal Python error")
     assert "in crash" in stacks
     assert "in wait_for_ever" in stacks
@@ -378,7 +378,7 @@ stuck()
         stacks = signalled_stacks(page, context.pids()[0], "in stuck", "in other")
         assert "most recent call first" in stacks
         assert context.wait(0) is None, "it lives"
-        assert remains.crash_stacks({"HOLDFAST_WORKER_PAGE": page}) == ""
+        assert postmortem.crash_stacks({"HOLDFAST_WORKER_PAGE": page}) == ""
     finally:
         context.close(timeout=0)
         post.close()
@@ -407,7 +407,7 @@ class TestFunctions:
         with context:
             failure = context.wait(PATIENCE_S).failures[0]
         assert failure.exitcode == -signal.SIGSEGV
-        assert "in crash" in remains.crash_stacks(env)
+        assert "in crash" in postmortem.crash_stacks(env)
 
 
 class TestTheEnvironment:

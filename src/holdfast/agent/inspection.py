@@ -20,10 +20,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from holdfast.agent.chronicle import Chronicle
     from holdfast.agent.group import WorkerGroup
     from holdfast.agent.progress import Hung, Progress
     from holdfast.agent.requests import Requests
+    from holdfast.agent.run_events import RunEvents
     from holdfast.errors import ProcessFailure
     from holdfast.processes import PContext
     from holdfast.rendezvous.records import StacksRequest
@@ -76,9 +76,9 @@ class Hang:
 class Inspection:
     """Looks after one agent's workers, attempt after attempt. A `hang_timeout_s` of 0 lets them hang."""
 
-    def __init__(self, group: WorkerGroup, chronicle: Chronicle, hang_timeout_s: float) -> None:
+    def __init__(self, group: WorkerGroup, chronicle: RunEvents, hang_timeout_s: float) -> None:
         self._group = group
-        self._chronicle = chronicle
+        self._run_events = chronicle
         self._hang_timeout_s = hang_timeout_s
         self._run_dir: str | None = None
         self._requests: Requests | None = None
@@ -270,7 +270,7 @@ class Inspection:
             log.info("the stacks that were asked for stay in the store: %s", error)
 
     def _ranks_here(self) -> dict[int, RankStacks]:
-        from holdfast.processes.remains import STACKS_SUFFIX
+        from holdfast.processes.postmortem import STACKS_SUFFIX
         from holdfast.stacks.asking import WorkerTarget
         from holdfast.stacks.collect import ranks_here
 
@@ -285,7 +285,7 @@ class Inspection:
 
     def _steps(self) -> dict[int, int]:
         """The step of each worker's last heartbeat, by global rank."""
-        from holdfast.worker.page import BEATS, STEP, Page
+        from holdfast.worker.shared_memory import BEATS, STEP, Page
 
         pages = {worker.global_rank: Page.find(self._pages[worker.local_rank]) for worker in self._group.workers}
         return {rank: page.numbers[STEP] for rank, page in pages.items() if page is not None and page.numbers[BEATS]}
@@ -309,7 +309,7 @@ class Inspection:
             log.warning("the stacks cannot be kept: %s", error)
             return ""
         where = where_lines({rank: parse(stacks.text) for rank, stacks in dump.ranks.items()}, dump.groups)
-        self._chronicle.stacks(reason, file, dump.outliers, where)
+        self._run_events.stacks(reason, file, dump.outliers, where)
         return os.path.join(self._run_dir, file)
 
     # Time-outs of collectives

@@ -12,7 +12,7 @@ from holdfast.agent.core import HangFound, Phase, SetFailed, WorkerExited
 from holdfast.agent.environment import substitute_local_rank, worker_environment
 from holdfast.agent.group import RunResult
 from holdfast.agent.inspection import Inspection
-from holdfast.agent.pages import WorkerPages
+from holdfast.agent.shared_memory import WorkerPages
 from holdfast.agent.simple import EXIT_BARRIER_TIMEOUT_S, SimpleElasticAgent, outline
 from holdfast.agent.state import WorkerState
 from holdfast.agent.survivors import Survivors
@@ -97,8 +97,8 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._seen: RunProcsResult | None = None
         self._stop_grace_s = stop_grace
         self._pages = WorkerPages()
-        self._inspection = Inspection(self._worker_group, self._chronicle, hang_timeout)
-        self._survivors = Survivors(self._worker_group, self._chronicle)
+        self._inspection = Inspection(self._worker_group, self._run_events, hang_timeout)
+        self._survivors = Survivors(self._worker_group, self._run_events)
         self._hang_node: int | None = None
         self._template = self._make_template(warm) if warm else None
         self._registered = ""
@@ -370,7 +370,7 @@ class LocalElasticAgent(SimpleElasticAgent):
                 "torch, call torch.distributed.destroy_process_group() at the end of the program"
             )
             log.warning("%s", text)
-            self._chronicle.late_crash(ranks[local_rank], crash, text)
+            self._run_events.late_crash(ranks[local_rank], crash, text)
 
     def _ask_others_after_timeout(self, failures: dict[int, ProcessFailure]) -> None:
         """Whom a worker waited for in vain may be on another node, and is stopped once this failure is told."""
@@ -505,7 +505,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         scope = "" if request is None else request.scope_id
         if request is not None and name == "timer expired":
             self._expired_timers.setdefault(request.worker_pid, scope)
-        self._journal.watchdog(name, None if request is None else request.worker_pid, scope)
+        self._event_writer.watchdog(name, None if request is None else request.worker_pid, scope)
 
     def _setup_healthcheck(self) -> None:
         """From before the rendezvous to after the exit barrier."""

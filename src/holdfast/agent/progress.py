@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from holdfast.worker.page import Page
+    from holdfast.worker.shared_memory import Page
 
 LOOKS_PER_TIMEOUT = 4
 """How often a worker without heartbeats is looked at. So a hang is seen after one to one and a quarter timeouts."""
@@ -149,7 +149,7 @@ class WatchedWorker:
 
     def read(self, output_bytes: int) -> Reading | None:
         """What is seen of it now; None if it has ended."""
-        from holdfast.worker.page import BEAT_NS, BEATS, STEP, Page
+        from holdfast.worker.shared_memory import BEAT_NS, BEATS, STEP, Page
 
         if self._page is None:
             self._page = Page.find(self._page_path)

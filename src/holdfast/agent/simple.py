@@ -10,7 +10,6 @@ import signal
 import time
 from abc import ABC, abstractmethod
 
-from holdfast.agent.chronicle import Chronicle
 from holdfast.agent.core import (
     AgentState,
     AnnounceLeave,
@@ -46,9 +45,10 @@ from holdfast.agent.core import (
     ended,
     step,
 )
+from holdfast.agent.event_writer import EventWriter
 from holdfast.agent.group import RunResult, Worker, WorkerGroup
-from holdfast.agent.journal import Journal
 from holdfast.agent.ranks import assign_ranks
+from holdfast.agent.run_events import RunEvents
 from holdfast.agent.state import WorkerState
 from holdfast.logger import get_logger
 from holdfast.metrics import prof, put_metric
@@ -115,8 +115,8 @@ class SimpleElasticAgent(ElasticAgent):
         self._exit_barrier_timeout = exit_barrier_timeout
         self._shutdown_timeout = shutdown_timeout
         self._began = time.monotonic()
-        self._journal = Journal(self._worker_group)
-        self._chronicle = Chronicle(self._journal, self._worker_group, os.urandom(8).hex())
+        self._event_writer = EventWriter(self._worker_group)
+        self._run_events = RunEvents(self._event_writer, self._worker_group, os.urandom(8).hex())
         self._is_interrupted = False
         self._has_taken_part = True
         self._waited_s = 0.0
@@ -189,7 +189,7 @@ class SimpleElasticAgent(ElasticAgent):
             spec.role, spec.local_world_size, spec.max_restarts, spec.restart_window, spec.restart_policy
         )
         began = time.monotonic()
-        with self._journal.timed("RENDEZVOUS"):
+        with self._event_writer.timed("RENDEZVOUS"):
             info = spec.rdzv_handler.next_rendezvous()
         self._waited_s = time.monotonic() - began
         self._hear(Met(info.restart_count))
@@ -208,7 +208,7 @@ class SimpleElasticAgent(ElasticAgent):
         worker_group.master_port = spec.master_port or info.bootstrap_store_info.master_port
         worker_group.coordinator_port = info.coordinator_port
         worker_group.hosting = info.hosting
-        with self._journal.timed("ASSIGN_WORKER_RANKS"):
+        with self._event_writer.timed("ASSIGN_WORKER_RANKS"):
             worker_group.workers = self._assign_worker_ranks(info.store, info.rank, info.world_size, spec)
         if info.hosting is not None and info.rank == 0:
             info.hosting.expect(worker_group.workers[0].world_size, info.world_size)
@@ -230,7 +230,7 @@ class SimpleElasticAgent(ElasticAgent):
         same_everywhere = store is None or os.environ.get("TORCH_ELASTIC_WORKER_IDENTICAL") == "1"
         if group_world_size == 1 or same_everywhere:
             return assign_ranks([mine] * group_world_size, group_rank)
-        from holdfast.agent.through_store import exchange_ranks
+        from holdfast.agent.torch_store_protocol import exchange_ranks
 
         return exchange_ranks(store, group_rank, group_world_size, *mine)
 
@@ -239,15 +239,15 @@ class SimpleElasticAgent(ElasticAgent):
         """Meet the other nodes and start this one's workers."""
         self._rendezvous(worker_group)
         began = time.monotonic()
-        with self._journal.timed("START"):
+        with self._event_writer.timed("START"):
             ids = self._start_workers(worker_group)
         started_s = time.monotonic() - began
         for worker in worker_group.workers:
             worker.id = ids[worker.local_rank]
         self._serve_store(worker_group)
         self._hear(Started())
-        self._chronicle.attempt_started(self._restart_count(), self._waited_s, started_s)
-        self._journal.open(self._event_log_path())
+        self._run_events.attempt_started(self._restart_count(), self._waited_s, started_s)
+        self._event_writer.open(self._event_log_path())
 
     @prof
     def _restart_workers(self, worker_group: WorkerGroup) -> None:
@@ -256,7 +256,7 @@ class SimpleElasticAgent(ElasticAgent):
         late = self._failures_at_the_end(worker_group)
         if late:
             # The cause, perhaps, of what others told of first: an interpreter may take long to end.
-            self._chronicle.failed(late)
+            self._run_events.failed(late)
             self._report(late)
         self._hear(Stopped())
         self._initialize_workers(worker_group)
@@ -278,7 +278,7 @@ class SimpleElasticAgent(ElasticAgent):
 
     def run(self, role: str = "default") -> RunResult:
         self._began = time.monotonic()
-        self._chronicle.run_started()
+        self._run_events.run_started()
         death_sig = signal.SIGTERM
         try:
             result = self._invoke_run(role)
@@ -302,8 +302,8 @@ class SimpleElasticAgent(ElasticAgent):
                 if self._worker_group.hosting is not None:
                     self._worker_group.hosting.close()
                 outcome = self._state.outcome or Outcome.CLOSED
-                self._chronicle.run_ended(outcome, self._state.reason, self._restart_count())
-                self._journal.close()
+                self._run_events.run_ended(outcome, self._state.reason, self._restart_count())
+                self._event_writer.close()
         return result
 
     def _invoke_run(self, role: str = "default") -> RunResult:
@@ -422,14 +422,14 @@ class SimpleElasticAgent(ElasticAgent):
         failures = self._result.failures
         match effect:
             case Record(outcome, reason):
-                self._chronicle.attempt_ended(outcome, reason)
+                self._run_events.attempt_ended(outcome, reason)
             case RecordFailures():
-                self._chronicle.failed(failures)
+                self._run_events.failed(failures)
             case RecordWorkers(restarts):
                 self._record_worker_events(self._result, restarts)
             case RecordVerdict(restarts, reason):
                 rank, cause = self._cause(failures)
-                self._chronicle.verdict(rank, cause, max(len(failures) - 1, 0), restarts=restarts, reason=reason)
+                self._run_events.verdict(rank, cause, max(len(failures) - 1, 0), restarts=restarts, reason=reason)
 
     def _needed_again(self) -> str:
         over = self._worker_group.spec.rdzv_handler.round_over()
@@ -455,10 +455,10 @@ class SimpleElasticAgent(ElasticAgent):
 
     def _fault(self, result: RunResult) -> Fault:
         """The facts that a restart decision needs."""
-        from holdfast.rendezvous.restarts import Fault, hopeless, place
+        from holdfast.rendezvous.restarts import Fault, failure_signature, hopeless
 
         _, cause = self._cause(result.failures)
-        signature = place(cause.kind, cause.exception, cause.where, cause.ran_s)
+        signature = failure_signature(cause.kind, cause.exception, cause.where, cause.ran_s)
         return Fault(cause.kind, cause.ran_s, signature, hopeless(cause))
 
     def _report(self, failures: Mapping[int, ProcessFailure]) -> None:
@@ -481,7 +481,7 @@ class SimpleElasticAgent(ElasticAgent):
             "%s: rank %s on %s failed: %s%s%s",
             *(restart, cause.rank, cause.host, cause.message, where, victims),
         )
-        self._chronicle.verdict(
+        self._run_events.verdict(
             cause.rank, failure_elsewhere(cause), verdict.victims, restarts=True, reason="", generation=generation
         )
 
@@ -496,7 +496,7 @@ class SimpleElasticAgent(ElasticAgent):
         if here is not None and here.pid == told.pid:
             cause.error_file, cause.error_file_data = here.error_file, here.error_file_data
             terminated = last.terminated
-        self._chronicle.verdict(told.rank, cause, failed.victims, restarts=False, reason=failed.ruling)
+        self._run_events.verdict(told.rank, cause, failed.victims, restarts=False, reason=failed.ruling)
         return RunResult(WorkerState.FAILED, failures={told.rank: cause}, terminated=terminated, victims=failed.victims)
 
     def _exit_barrier(self) -> bool | None:
@@ -513,7 +513,7 @@ class SimpleElasticAgent(ElasticAgent):
         group = self._worker_group
         rank, nodes = group.group_rank or 0, group.group_world_size or 1
         if is_over is None and group.store is not None and nodes > 1:
-            from holdfast.agent.through_store import wait_for_all
+            from holdfast.agent.torch_store_protocol import wait_for_all
 
             self._take_no_requests()
             wait_for_all(group.store, rank, nodes, self._exit_barrier_timeout)
@@ -523,18 +523,20 @@ class SimpleElasticAgent(ElasticAgent):
 
     def get_event_succeeded(self) -> events.Event:
         """The event of an agent whose job has succeeded."""
-        return self._journal.agent_event("SUCCEEDED", self._run_time_s(), self._restart_count())
+        return self._event_writer.agent_event("SUCCEEDED", self._run_time_s(), self._restart_count())
 
     def get_event_failed(self) -> events.Event:
         """The event of an agent whose job has failed, with the exception that is being handled."""
         import traceback
 
-        return self._journal.agent_event("FAILED", self._run_time_s(), self._restart_count(), traceback.format_exc())
+        return self._event_writer.agent_event(
+            "FAILED", self._run_time_s(), self._restart_count(), traceback.format_exc()
+        )
 
     def record(self, event: events.Event) -> None:
         """Write an event of a caller's where those of this agent are."""
-        self._journal.record(event)
-        self._journal.close()
+        self._event_writer.record(event)
+        self._event_writer.close()
 
     def _event_log_path(self) -> str | None:
         """The file that events are kept in, if there is a place for it."""
@@ -547,7 +549,7 @@ class SimpleElasticAgent(ElasticAgent):
         """One event for each worker: how it ended."""
         for worker in self._worker_group.workers:
             failure = result.failures.get(worker.global_rank)
-            self._journal.worker_ended(
+            self._event_writer.worker_ended(
                 worker,
                 self._get_worker_state(worker, result),
                 self._run_time_s(),

@@ -16,8 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from holdfast.agent.chronicle import Chronicle
     from holdfast.agent.group import WorkerGroup
+    from holdfast.agent.run_events import RunEvents
     from holdfast.errors import ProcessFailure
     from holdfast.stacks.dump import Dump
     from holdfast.stacks.grouping import Group
@@ -36,9 +36,9 @@ log = get_logger(__name__)
 class Survivors:
     """Looks at the workers of one attempt after the other."""
 
-    def __init__(self, group: WorkerGroup, chronicle: Chronicle) -> None:
+    def __init__(self, group: WorkerGroup, chronicle: RunEvents) -> None:
         self._group = group
-        self._chronicle = chronicle
+        self._run_events = chronicle
         self._run_dir: str | None = None
         self._pids: Mapping[int, int] = {}
         self._pages: Mapping[int, str] = {}
@@ -87,8 +87,8 @@ class Survivors:
             return []
 
     def _ask(self, local_ranks: list[int], limit_s: float, *, spares_pauses: bool) -> list[int]:
-        from holdfast.processes.ending import is_ending
-        from holdfast.processes.remains import STACKS_SUFFIX
+        from holdfast.processes.exiting import is_ending
+        from holdfast.processes.postmortem import STACKS_SUFFIX
         from holdfast.stacks.asking import (
             GONE,
             STATE,
@@ -163,7 +163,7 @@ class Survivors:
         except OSError as error:
             log.warning("the stacks of the workers that were stopped cannot be kept: %s", error)
             file = ""
-        self._chronicle.stacks(self._reason, file, (), self.where())
+        self._run_events.stacks(self._reason, file, (), self.where())
 
     def _has_seen(self) -> bool:
         return bool(self._texts or self._elsewhere)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from holdfast.errors.notice import notice
 from holdfast.files import open_append
 from holdfast.processes.interruption import SignalException, SignalWakeUp, Uninterrupted, handlers
-from holdfast.processes.kept import KeptProcesses, NoTemplateError
+from holdfast.processes.keeper_client import KeeperClient, NoTemplateError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from holdfast.errors import ProcessFailure
     from holdfast.errors.diagnosis import Evidence
-    from holdfast.processes.kept import Exit, KeeperSource
+    from holdfast.processes.keeper_client import Exit, KeeperSource
     from holdfast.processes.launch import LastWill, Launch
     from holdfast.processes.logs import LogsSpecs
     from holdfast.processes.oom import OomWatch
@@ -111,7 +111,7 @@ class PContext:
         self._tails: list[TailLog] = []
         self._filtered_logs: list[TextIO] = []
         self._is_in_a_hurry = False
-        self._kept: KeptProcesses | None = None
+        self._keeper: KeeperClient | None = None
         self.template: KeeperSource | None = None
         """What the processes are forked from, if that is set before the start and can be used then."""
         self.before_stop: Callable[[list[int]], None] | None = None
@@ -144,10 +144,10 @@ class PContext:
 
     def _ended_well(self, rank: int) -> bool:
         """Whether the program of `rank` had come to a good end before its process ended."""
-        from holdfast.processes.remains import has_ended_well
+        from holdfast.processes.postmortem import has_ended_well
 
-        assert self._kept is not None
-        return has_ended_well(self.envs[rank], self._kept.pids[rank])
+        assert self._keeper is not None
+        return has_ended_well(self.envs[rank], self._keeper.pids[rank])
 
     def _release(self) -> None:
         """Free what the set held; its processes are gone."""
@@ -164,7 +164,7 @@ class PContext:
 
     def start(self) -> None:
         """Start all processes, or none: one that cannot start raises the reason, such as FileNotFoundError."""
-        if self._kept is not None or self._result is not None:
+        if self._keeper is not None or self._result is not None:
             raise ValueError(f"{self.name} was started before; make another context to start it again")
         handlers.install()
         try:
@@ -177,33 +177,33 @@ class PContext:
         self._is_warm = self.template is not None and self.template.is_ready()
         with Uninterrupted():
             said = self._fence_at
-            self._kept = kept = self._keep()
+            self._keeper = keeper = self._keep()
             # A fence that came meanwhile found no keeper to tell. Again, as one may come now, too.
             while said != self._fence_at:
                 said = self._fence_at
                 assert said is not None
-                kept.fence(said)
-        self._wait_until(lambda: kept.is_started)
-        if kept.error is not None:
-            raise kept.error
-        if kept.keeper_died:
+                keeper.fence(said)
+        self._wait_until(lambda: keeper.is_started)
+        if keeper.error is not None:
+            raise keeper.error
+        if keeper.keeper_died:
             from holdfast.errors import InfrastructureError
 
-            raise InfrastructureError(f"{self.name}: the keeper, PID {kept.keeper_pid}, was killed as it began")
+            raise InfrastructureError(f"{self.name}: the keeper, PID {keeper.keeper_pid}, was killed as it began")
         from holdfast.processes.oom import OomWatch
 
         with Uninterrupted():
-            self._oom_watch = OomWatch(kept.pids.values())
+            self._oom_watch = OomWatch(keeper.pids.values())
         self._start_tails()
 
-    def _keep(self) -> KeptProcesses:
+    def _keep(self) -> KeeperClient:
         if self._is_warm:
             try:
-                return KeptProcesses(self._launches(), self._fence_at, self.template, self.will)
+                return KeeperClient(self._launches(), self._fence_at, self.template, self.will)
             except NoTemplateError:
                 self._is_warm = False
                 self._release()
-        return KeptProcesses(self._launches(), self._fence_at, will=self.will)
+        return KeeperClient(self._launches(), self._fence_at, will=self.will)
 
     def _give_up(self, death_sig: signal.Signals) -> None:
         """Close a set that the caller will never see, whatever comes; another signal ends the grace."""
@@ -245,11 +245,12 @@ class PContext:
 
     def pids(self) -> dict[int, int]:
         """The process identifiers by local rank."""
-        return {} if self._kept is None else dict(sorted(self._kept.pids.items()))
+        return {} if self._keeper is None else dict(sorted(self._keeper.pids.items()))
 
     def running(self) -> list[int]:
         """The ranks of the processes that are not known to have ended."""
-        return [] if self._kept is None or self._kept.is_gone else sorted(self._kept.pids.keys() - self._kept.exits)
+        keeper = self._keeper
+        return [] if keeper is None or keeper.is_gone else sorted(keeper.pids.keys() - keeper.exits)
 
     def disturbed(self, ranks: Iterable[int], timestamp: float) -> None:
         """These processes ran at this Unix time, got a signal then, and are about to be stopped. What becomes of them
@@ -263,13 +264,13 @@ class PContext:
         """Whether `wait` has something to say that the descriptor does not tell any more: a process that failed at once
         is known of when the start is.
         """
-        return self._kept is not None and self._result is None and self._is_over() and not self._is_stopping()
+        return self._keeper is not None and self._result is None and self._is_over() and not self._is_stopping()
 
     def fileno(self) -> int:
         """A descriptor that is readable when `wait` may have something new to say. At first, ask `has_news`, too."""
-        if self._kept is None or self._result is not None:
+        if self._keeper is None or self._result is not None:
             raise ValueError(f"{self.name} is not running")
-        return self._kept.fileno()
+        return self._keeper.fileno()
 
     def wait(self, timeout: float = -1, period: float = 1) -> RunProcsResult | None:
         """Wait for the set to end: all exited with 0, or one failed, and then the others were stopped.
@@ -279,7 +280,7 @@ class PContext:
         """
         del period
         if self._result is None:
-            if self._kept is None:
+            if self._keeper is None:
                 raise ValueError(f"{self.name} was not started")
             deadline = None if timeout < 0 else time.monotonic() + _check_seconds("timeout", timeout)
             self._wait_until(self._is_over, deadline)
@@ -294,7 +295,7 @@ class PContext:
 
     def first_failure(self) -> ProcessFailure | None:
         """The failure that ended the set, as soon as it is known; the others may still be about to stop."""
-        exits = {} if self._kept is None else self._kept.exits
+        exits = {} if self._keeper is None else self._keeper.exits
         failed = [
             (exit_.timestamp, rank)
             for rank, exit_ in exits.items()
@@ -310,14 +311,14 @@ class PContext:
         whatever becomes of this process. Any thread may call it; before the start, it holds from the first moment.
         """
         self._fence_at = at
-        if self._kept is not None:
-            self._kept.fence(at)
+        if self._keeper is not None:
+            self._keeper.fence(at)
 
     def output_bytes(self) -> dict[int, int]:
         """By local rank, how much a process is known to have written so far. What goes straight to a console of its
         own, as stdout does where stderr is another one, is not known.
         """
-        counts = {} if self._kept is None else self._kept.output_bytes()
+        counts = {} if self._keeper is None else self._keeper.output_bytes()
         for rank in counts:
             for path in (self.logs.stdouts[rank], self.logs.stderrs[rank]):
                 if path and path != os.devnull:
@@ -328,17 +329,17 @@ class PContext:
     @property
     def stuck(self) -> tuple[int, ...]:
         """The processes that SIGKILL has not ended: the kernel keeps them, or they belong to another user."""
-        return () if self._kept is None or self._kept.stuck is None else self._kept.stuck
+        return () if self._keeper is None or self._keeper.stuck is None else self._keeper.stuck
 
     @property
     def is_fenced(self) -> bool:
         """Whether the set was killed because its fence was not renewed."""
-        return self._kept is not None and self._kept.is_fenced
+        return self._keeper is not None and self._keeper.is_fenced
 
     def _is_over(self) -> bool:
-        assert self._kept is not None
-        exits = self._kept.exits
-        if self._kept.is_gone or len(exits) == self.nprocs:
+        assert self._keeper is not None
+        exits = self._keeper.exits
+        if self._keeper.is_gone or len(exits) == self.nprocs:
             return True
         return not all(self._has_succeeded(rank, exit_) for rank, exit_ in exits.items())
 
@@ -356,9 +357,9 @@ class PContext:
         return self._is_late[rank]
 
     def _wait_until(self, is_true: Callable[[], bool], deadline: float | None = None) -> None:
-        assert self._kept is not None
+        assert self._keeper is not None
         with Uninterrupted(), SignalWakeUp() as signals:
-            self._kept.wait_until(is_true, deadline, signals)
+            self._keeper.wait_until(is_true, deadline, signals)
 
     # Stopping
 
@@ -382,15 +383,15 @@ class PContext:
         return self._stopped_at < float("inf")
 
     def _stop(self, death_sig: int, grace_s: float) -> None:
-        if self._kept is not None:
+        if self._keeper is not None:
             self._stopped_at = min(self._stopped_at, time.time())
-            self._kept.stop(death_sig, grace_s)
+            self._keeper.stop(death_sig, grace_s)
 
     def _finish_when_gone(self, deadline: float | None) -> None:
-        kept = self._kept
-        if kept is not None:
-            self._wait_until(lambda: kept.is_gone or kept.stuck is not None, deadline)
-            if not kept.is_gone and kept.stuck is None:
+        keeper = self._keeper
+        if keeper is not None:
+            self._wait_until(lambda: keeper.is_gone or keeper.stuck is not None, deadline)
+            if not keeper.is_gone and keeper.stuck is None:
                 return
         with self._finishing:
             if self._result is None:  # another thread may have closed it meanwhile
@@ -407,28 +408,28 @@ class PContext:
                         log.close()
                 result = self._collect()
             finally:
-                if self._kept is not None:
-                    self._kept.close()
+                if self._keeper is not None:
+                    self._keeper.close()
                 if self._oom_watch is not None:
                     self._oom_watch.close()
                 self._release()
                 handlers.uninstall()
             self._result = result
-        if self._kept is not None and self._kept.stuck is not None:
-            pids = ", ".join(map(str, self._kept.stuck)) or "some processes"
+        if self._keeper is not None and self._keeper.stuck is not None:
+            pids = ", ".join(map(str, self._keeper.stuck)) or "some processes"
             notice(f"{self.name}: SIGKILL has not ended {pids}: stuck in the kernel, or of another user")
 
     def _console_patience_s(self) -> float:
         if self._is_in_a_hurry:
             return 0.0
-        exits = {} if self._kept is None else self._kept.exits
+        exits = {} if self._keeper is None else self._keeper.exits
         if len(exits) == self.nprocs and all(self._has_succeeded(rank, exit_) for rank, exit_ in exits.items()):
             return float("inf")
         return CATCH_UP_MAX_S
 
     def _collect(self) -> RunProcsResult:
         result = RunProcsResult(stdouts=self.logs.stdouts, stderrs=self.logs.stderrs)
-        for rank, exit_ in sorted(self._kept.exits.items()) if self._kept else ():
+        for rank, exit_ in sorted(self._keeper.exits.items()) if self._keeper else ():
             if self._is_late_crash(rank, exit_):
                 result.late_crashes[rank] = self._failure(rank, exit_)
             if self._on_its_own(rank, exit_) and self._has_succeeded(rank, exit_):
@@ -461,21 +462,23 @@ class PContext:
         from holdfast.errors import Category, ProcessFailure
         from holdfast.errors.error_file import thread_in
 
-        assert self._kept is not None
+        assert self._keeper is not None
         failure = ProcessFailure(
             local_rank=rank,
-            pid=self._kept.pids[rank],
+            pid=self._keeper.pids[rank],
             exitcode=exit_.code,
             error_file=self.logs.error_files[rank],
             evidence=self._evidence(rank, exit_),
         )
-        failure.ran_s = exit_.monotonic - self._kept.started_at
+        failure.ran_s = exit_.monotonic - self._keeper.started_at
         if thread_in(failure.error_file_data):
             failure.timestamp = exit_.timestamp
         if not self._has_spoken(rank, failure):
             failure.timestamp = exit_.timestamp
-            if self._kept.keeper_died:
-                failure.message = f"killed with its keeper, PID {self._kept.keeper_pid}, which was killed from outside"
+            if self._keeper.keeper_died:
+                failure.message = (
+                    f"killed with its keeper, PID {self._keeper.keeper_pid}, which was killed from outside"
+                )
                 failure.category = Category.INFRASTRUCTURE
         return failure
 
@@ -490,17 +493,17 @@ class PContext:
         """What is known of a process that failed, beside its error file."""
         from holdfast.errors.diagnosis import Evidence
         from holdfast.errors.error_file import spare_path
-        from holdfast.processes.remains import crash_stacks, end_of
+        from holdfast.processes.postmortem import crash_stacks, end_of
 
-        assert self._kept is not None
+        assert self._keeper is not None
         log_file = self.logs.stderrs[rank]
         if log_file == os.devnull:
             log_file = ""
         out_of_memory = ""
-        if exit_.code == -signal.SIGKILL and exit_.on_its_own and not self._kept.keeper_died and self._oom_watch:
-            out_of_memory = self._oom_watch.verdict(self._kept.pids[rank])
+        if exit_.code == -signal.SIGKILL and exit_.on_its_own and not self._keeper.keeper_died and self._oom_watch:
+            out_of_memory = self._oom_watch.verdict(self._keeper.pids[rank])
         return Evidence(
-            stderr=end_of(log_file) if log_file else self._kept.heard.get(rank, ""),
+            stderr=end_of(log_file) if log_file else self._keeper.heard.get(rank, ""),
             stacks=crash_stacks(self.envs[rank]),
             max_rss_kib=exit_.max_rss_kib,
             out_of_memory=out_of_memory,

@@ -50,9 +50,9 @@ import time
 from contextlib import suppress
 
 from holdfast.processes.children import children, end_children, signal_group
-from holdfast.processes.ending import is_ending
+from holdfast.processes.console_relay import ConsoleRelay
+from holdfast.processes.exiting import is_ending
 from holdfast.processes.fence import read_fence
-from holdfast.processes.hearing import Hearing
 from holdfast.processes.launch import Becoming, call
 from holdfast.processes.prctl import adopt_orphans, die_with_parent
 from holdfast.processes.signal_setup import ignore_signals
@@ -174,7 +174,7 @@ class _Keeper:
             raise SystemExit("the agent ended before its keeper began")
         self._poll = select.poll()
         self._handlers: dict[int, Callable[[], object]] = {}
-        self._hearing = Hearing(self._shared, self._watch, self._forget)
+        self._hearing = ConsoleRelay(self._shared, self._watch, self._forget)
 
     def run(self) -> None:
         self._watch(self._commands, self._obey)

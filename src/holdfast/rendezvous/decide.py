@@ -867,7 +867,7 @@ def _next_generation(
         max_restarts=last.max_restarts if last else settings.max_restarts,
         past=(last.past if last else Remembered())
         if past is None
-        else Remembered(past.spent, past.faults, past.place, past.node, past.blames, past.left_out),
+        else Remembered(past.spent, past.faults, past.signature, past.node, past.blames, past.left_out),
         after=None if judged is None else replace(judged.verdict, cause=brief(judged.verdict.cause)),
         job=last.job if last else f"{me.node}-{number}",
         lost=tuple(islice(view.lost.values(), NAMED_MAX)) if last and is_loss(view) else (),

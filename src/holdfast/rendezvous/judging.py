@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from holdfast.errors.kind import FailureKind, cause_of
 from holdfast.rendezvous.records import BreakKind, Verdict
-from holdfast.rendezvous.restarts import Fault, Limits, Past, Ruling, place, rule
+from holdfast.rendezvous.restarts import Fault, Limits, Past, Ruling, failure_signature, rule
 
 if TYPE_CHECKING:
     from holdfast.rendezvous.decide import Settings
@@ -51,7 +51,7 @@ def judge(view: View, settings: Settings) -> Judged | None:
     )
     past = last.past
     limits = Limits(last.max_restarts, settings.restart_window_s, settings.restart_policy)
-    remembered = Past(past.spent, past.faults, past.place, past.node, past.blames, past.left_out)
+    remembered = Past(past.spent, past.faults, past.signature, past.node, past.blames, past.left_out)
     return Judged(verdict, rule(remembered, fault, limits, others_suffice=_others_suffice(view, cause, settings)))
 
 
@@ -77,7 +77,7 @@ def _others_suffice(view: View, cause: Failure, settings: Settings) -> bool:
 
 
 def _place(failure: Failure) -> str:
-    return place(failure.kind, failure.exception, failure.where, failure.ran_s)
+    return failure_signature(failure.kind, failure.exception, failure.where, failure.ran_s)
 
 
 def _is_of_machine(failure: Failure) -> bool:

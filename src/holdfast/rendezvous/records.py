@@ -219,13 +219,13 @@ class Remembered(Struct, frozen=True, omit_defaults=True):
 
     spent: Count = 0
     faults: Count = 0
-    place: str = ""
+    signature: str = ""
     node: IdOrNone = ""
     blames: Count = 0
     left_out: Annotated[tuple[Name, ...], Meta(max_length=MEMBERS_MAX)] = ()
 
     def __post_init__(self) -> None:
-        bound_lines(self, REASON_MAX_CHARS, "place")
+        bound_lines(self, REASON_MAX_CHARS, "signature")
 
 
 class Arrivals(Struct, frozen=True, omit_defaults=True):

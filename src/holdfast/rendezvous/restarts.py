@@ -81,7 +81,7 @@ def _is_of_no_file(traceback: str) -> bool:
     return traceback[traceback.rfind('File "') :].startswith('File "<')
 
 
-def place(kind: FailureKind, exception: str, where: str, ran_s: float) -> str:
+def failure_signature(kind: FailureKind, exception: str, where: str, ran_s: float) -> str:
     """What names a failure so that it can be recognised: for an exception within seconds, its class and its line."""
     name = exception.rpartition(".")[2]
     is_outside = name in MAY_GO_AWAY or name.endswith(MAY_GO_AWAY_ENDINGS)
@@ -94,13 +94,13 @@ class Fault:
     `is_of_machine` if another machine may not have the same fault although it is hopeless here.
     """
 
-    __slots__ = ("hopeless", "is_of_machine", "kind", "node", "place", "ran_s")
+    __slots__ = ("hopeless", "is_of_machine", "kind", "node", "ran_s", "signature")
 
     def __init__(
         self,
         kind: FailureKind,
         ran_s: float,
-        place: str = "",
+        signature: str = "",
         hopeless: str = "",
         node: str = "",
         *,
@@ -108,7 +108,7 @@ class Fault:
     ) -> None:
         self.kind = kind
         self.ran_s = ran_s
-        self.place = place
+        self.signature = signature
         self.hopeless = hopeless
         self.node = node
         self.is_of_machine = is_of_machine
@@ -120,25 +120,25 @@ class Past:
     Attributes:
         spent: restarts that the budget has paid for.
         faults: faults in a row that a machine or a network may be to blame for.
-        place: where the last failure was, if it came within seconds.
+        signature: what the last failure was, if it came within seconds.
         node: the node that caused the last failures, and `blames` of them in a row.
         left_out: the nodes that are left out while others suffice.
     """
 
-    __slots__ = ("blames", "faults", "left_out", "node", "place", "spent")
+    __slots__ = ("blames", "faults", "left_out", "node", "signature", "spent")
 
     def __init__(
         self,
         spent: int = 0,
         faults: int = 0,
-        place: str = "",
+        signature: str = "",
         node: str = "",
         blames: int = 0,
         left_out: Collection[str] = (),
     ) -> None:
         self.spent = spent
         self.faults = faults
-        self.place = place
+        self.signature = signature
         self.node = node
         self.blames = blames
         self.left_out = tuple(left_out)
@@ -189,13 +189,13 @@ def rule(past: Past, fault: Fault, limits: Limits, *, others_suffice: bool = Fal
     spent = 0 if refills else past.spent
     if spent >= limits.max_restarts:
         return Ruling(past, f"restarts: {spent} of {limits.max_restarts}")
-    is_again = fault.place != "" and fault.place == past.place
+    is_again = fault.signature != "" and fault.signature == past.signature
     # The same place on another node than before: it is the program and not the machine.
     is_spared = others_suffice and fault.node != "" and (not is_again or fault.node == past.node)
     if is_auto and fault.hopeless and not (is_spared and fault.is_of_machine):
         return Ruling(past, f"not restarted: {fault.hopeless}", is_early=True)
     if is_auto and is_again and not is_spared:
-        reason = f"not restarted: {fault.place} twice within seconds; --restart-policy {ALWAYS} would go on"
+        reason = f"not restarted: {fault.signature} twice within seconds; --restart-policy {ALWAYS} would go on"
         return Ruling(past, reason, is_early=True)
     steady = fault.ran_s >= STEADY_S
     faults = 0
@@ -206,7 +206,7 @@ def rule(past: Past, fault: Fault, limits: Limits, *, others_suffice: bool = Fal
     is_bad = is_again or fault.hopeless != "" or blames >= NODE_FAULTS_MAX
     if is_auto and fault.node and is_bad and fault.node not in left_out:
         left_out = (*left_out, fault.node)
-    remembered = Past(spent + 1, faults, fault.place, fault.node, blames, left_out)
+    remembered = Past(spent + 1, faults, fault.signature, fault.node, blames, left_out)
     return Ruling(remembered, pause_s=_pause_s(faults))
 
 

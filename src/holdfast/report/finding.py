@@ -11,7 +11,7 @@ from holdfast.events.run_index import known_runs
 from holdfast.files import is_regular
 from holdfast.report.entries import EVENT_LOG, Identity, identity_of, read_log
 from holdfast.report.joining import run_of, together
-from holdfast.report.presence import presence_of
+from holdfast.report.liveness import presence_of
 from holdfast.report.timeline import agent_of, node_of
 
 TYPE_CHECKING = False

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from holdfast.logger import get_logger
 from holdfast.processes.interruption import SignalWakeUp, Uninterrupted, handlers
 from holdfast.processes.keeper import poll_ms
-from holdfast.processes.kept import NoTemplateError
+from holdfast.processes.keeper_client import NoTemplateError
 from holdfast.processes.signal_setup import SignalSetup
 from holdfast.warm.answers import MESSAGE_MAX_BYTES, decode, process_in
 
@@ -48,7 +48,7 @@ _BOOT = (
     f"import sys; sys.version_info >= (3, 11) or sys.exit({TOO_OLD}); modules = [*sys.modules]; "
     # Ours is found by its place. All else is looked for as the workers do, without the directory that -c adds.
     "del sys.path[: 1 - sys.flags.safe_path]; sys.path.insert(0, sys.argv[1]); import holdfast; del sys.path[0]; "
-    "from holdfast.warm.serving import serve; program = serve(int(sys.argv[2]), modules); "
+    "from holdfast.warm.zygote import serve; program = serve(int(sys.argv[2]), modules); "
     "del sys, modules, holdfast, serve; program()"
 )
 # What stands behind the two arguments is for ps and pkill: the program that the workers will be.

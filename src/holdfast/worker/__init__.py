@@ -17,25 +17,25 @@ for step in range(first_step, last_step):
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from holdfast.worker.place import generation as generation
-    from holdfast.worker.place import local_rank as local_rank
-    from holdfast.worker.place import local_world_size as local_world_size
-    from holdfast.worker.place import rank as rank
-    from holdfast.worker.place import restart_count as restart_count
-    from holdfast.worker.place import run_id as run_id
-    from holdfast.worker.place import world_size as world_size
-    from holdfast.worker.signs import heartbeat as heartbeat
-    from holdfast.worker.signs import on_stop as on_stop
-    from holdfast.worker.signs import stop_reason as stop_reason
-    from holdfast.worker.signs import stop_requested as stop_requested
-    from holdfast.worker.signs import time_left_s as time_left_s
+    from holdfast.worker.heartbeats import heartbeat as heartbeat
+    from holdfast.worker.heartbeats import on_stop as on_stop
+    from holdfast.worker.heartbeats import stop_reason as stop_reason
+    from holdfast.worker.heartbeats import stop_requested as stop_requested
+    from holdfast.worker.heartbeats import time_left_s as time_left_s
+    from holdfast.worker.identity import generation as generation
+    from holdfast.worker.identity import local_rank as local_rank
+    from holdfast.worker.identity import local_world_size as local_world_size
+    from holdfast.worker.identity import rank as rank
+    from holdfast.worker.identity import restart_count as restart_count
+    from holdfast.worker.identity import run_id as run_id
+    from holdfast.worker.identity import world_size as world_size
 else:
     from holdfast._lazy import exports
 
     __getattr__, __dir__ = exports(
         __name__,
         {
-            "place": (
+            "identity": (
                 "generation",
                 "local_rank",
                 "local_world_size",
@@ -44,7 +44,7 @@ else:
                 "run_id",
                 "world_size",
             ),
-            "signs": ("heartbeat", "on_stop", "stop_reason", "stop_requested", "time_left_s"),
+            "heartbeats": ("heartbeat", "on_stop", "stop_reason", "stop_requested", "time_left_s"),
         },
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from holdfast.worker.page import BEAT_NS, BEATS, FIFO_SUFFIX, LISTENS, STEP, STOP_NS, VARIABLE, Page
+from holdfast.worker.shared_memory import BEAT_NS, BEATS, FIFO_SUFFIX, LISTENS, STEP, STOP_NS, VARIABLE, Page
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from holdfast.agent import pages
-from holdfast.agent.pages import WorkerPages
+from holdfast.agent import shared_memory
+from holdfast.agent.shared_memory import WorkerPages
 
 
 @pytest.fixture
 def memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(pages, "MEMORY", str(tmp_path))
+    monkeypatch.setattr(shared_memory, "MEMORY", str(tmp_path))
     return tmp_path
 
 
@@ -40,7 +40,7 @@ def test_every_attempt_has_fresh_names_and_nothing_stays(memory):
 def test_what_a_killed_agent_left_is_removed_and_what_a_living_one_has_is_not(memory):
     script = f"""
 import os
-from holdfast.agent import pages
+from holdfast.agent import shared_memory
 pages.MEMORY = {str(memory)!r}
 for path in pages.WorkerPages().open([0]).values():
     open(path, "w").close()
@@ -60,7 +60,7 @@ os._exit(9)
 
 
 def test_without_a_memory_file_system_any_temporary_directory_does(tmp_path, monkeypatch):
-    monkeypatch.setattr(pages, "MEMORY", "/nowhere")
+    monkeypatch.setattr(shared_memory, "MEMORY", "/nowhere")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     ours = WorkerPages()
     assert ours.open([0])[0].startswith(str(tmp_path))
@@ -70,7 +70,7 @@ def test_without_a_memory_file_system_any_temporary_directory_does(tmp_path, mon
 def test_a_link_that_somebody_made_leads_an_agent_nowhere(memory, tmp_path_factory):
     precious = tmp_path_factory.mktemp("home") / "precious"
     touch(precious)
-    os.symlink(precious.parent, memory / f"{pages.PREFIX}0123456789abcdef")
+    os.symlink(precious.parent, memory / f"{shared_memory.PREFIX}0123456789abcdef")
     ours = WorkerPages()
     ours.open([0])
     ours.close()
@@ -79,7 +79,7 @@ def test_a_link_that_somebody_made_leads_an_agent_nowhere(memory, tmp_path_facto
 
 @pytest.mark.root
 def test_what_another_user_left_is_left_alone_by_root(memory):
-    theirs = memory / f"{pages.PREFIX}0123456789abcdef"
+    theirs = memory / f"{shared_memory.PREFIX}0123456789abcdef"
     theirs.mkdir()
     touch(theirs / "1.0")
     os.chown(theirs, 65534, 65534)

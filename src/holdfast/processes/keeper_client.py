@@ -17,8 +17,8 @@ from contextlib import suppress
 
 from holdfast.errors.secret import public_environment
 from holdfast.processes.children import is_child
+from holdfast.processes.console_relay import COUNT_BYTES, counts_offset
 from holdfast.processes.fence import write_fence
-from holdfast.processes.hearing import COUNT_BYTES, counts_offset
 from holdfast.processes.interruption import Uninterrupted, handlers
 from holdfast.processes.keeper import KILL_WAIT_S, POLL_MAX_S, keep, poll_ms
 from holdfast.processes.launch import LastWill, Launch, PickledCall
@@ -62,7 +62,7 @@ KEEPER_WAIT_S = 0.08
 a tenth of its time after the fence: 0.3 s."""
 
 _READ_BYTES = 65536
-_FRESH_KEEPER = "from holdfast.processes.kept import main; main(int(sys.argv[1]), bare)"
+_FRESH_KEEPER = "from holdfast.processes.keeper_client import main; main(int(sys.argv[1]), bare)"
 
 
 class NoTemplateError(Exception):
@@ -84,7 +84,7 @@ class Exit:
         self.on_its_own = on_its_own
 
 
-class KeptProcesses:
+class KeeperClient:
     """A running set. Its state changes only in `update`, so that a caller decides when to look."""
 
     def __init__(
@@ -383,10 +383,10 @@ class _Guard:
     was stopped is continued then.
     """
 
-    def __init__(self, kept: KeptProcesses) -> None:
+    def __init__(self, client: KeeperClient) -> None:
         import threading
 
-        self._kept = kept
+        self._client = client
         self._news = threading.Event()
         threading.Thread(target=self._watch, name="holdfast-fence", daemon=True).start()
 
@@ -395,15 +395,15 @@ class _Guard:
         self._news.set()
 
     def _watch(self) -> None:
-        kept = self._kept
-        while not kept.is_gone and not kept.is_closed and not kept.is_fenced:
-            wait_s = kept.overdue_in_s()
+        client = self._client
+        while not client.is_gone and not client.is_closed and not client.is_fenced:
+            wait_s = client.overdue_in_s()
             if wait_s > 0:
                 self._news.wait(min(wait_s, POLL_MAX_S))
                 self._news.clear()
-                kept.continue_keeper()
+                client.continue_keeper()
             else:
-                kept.enforce_fence()
+                client.enforce_fence()
 
 
 def _wants_fresh(launches: Sequence[Launch]) -> bool:

@@ -10,7 +10,7 @@ import sys
 import pytest
 from signpost import tell
 
-from holdfast.processes.ending import is_ending
+from holdfast.processes.exiting import is_ending
 
 SUPPORT = f"import sys; sys.path.insert(0, {os.path.dirname(sys.modules['signpost'].__file__)!r})\n"
 

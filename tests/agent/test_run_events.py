@@ -72,7 +72,7 @@ class Agent(SimpleElasticAgent):
         return dict.fromkeys(range(2), 0)
 
     def _monitor_workers(self, worker_group):
-        self._chronicle.warning("rank 1 crashed after it had ended well", rank=1)
+        self._run_events.warning("rank 1 crashed after it had ended well", rank=1)
         return RunResult(WorkerState.SUCCEEDED)
 
     def _stop_workers(self, worker_group):

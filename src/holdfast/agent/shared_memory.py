@@ -53,7 +53,7 @@ class WorkerPages:
 
     def ask_to_stop(self, reason: str, grace_s: float) -> bool:
         """Ask the workers that listen to stop by themselves. False if none does."""
-        from holdfast.worker.page import FIFO_SUFFIX, LISTENS, Page
+        from holdfast.worker.shared_memory import FIFO_SUFFIX, LISTENS, Page
 
         deadline_ns = time.monotonic_ns() + int(min(grace_s, 1e9) * 1e9)
         listens = False

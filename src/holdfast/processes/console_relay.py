@@ -59,7 +59,7 @@ def counts_offset(rank: int) -> int:
 _OUT, _ERR = 1, 2
 
 
-class Hearing:
+class ConsoleRelay:
     """The ears of a keeper. Its poll loop calls the handlers that are given to `watch`.
 
     `counts` is a file that holds, for each rank, how many bytes were heard of it.

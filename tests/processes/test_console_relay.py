@@ -23,7 +23,7 @@ from signpost import tell
 from speakers import Agent
 
 from holdfast.processes import Std
-from holdfast.processes.hearing import END_MAX_BYTES
+from holdfast.processes.console_relay import END_MAX_BYTES
 
 DEADLINE_S = 60.0
 

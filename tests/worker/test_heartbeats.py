@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from holdfast.worker.page import BEAT_NS, BEATS, FIFO_SUFFIX, LISTENS, STEP, Page
+from holdfast.worker.shared_memory import BEAT_NS, BEATS, FIFO_SUFFIX, LISTENS, STEP, Page
 
 PATIENCE_S = 60.0
 
@@ -199,6 +199,6 @@ print(sorted(name for name in sys.modules if name.startswith("holdfast")), "msgs
 """
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown == (
-        "['holdfast', 'holdfast._lazy', 'holdfast.worker', 'holdfast.worker.page', 'holdfast.worker.place', "
-        "'holdfast.worker.signs'] False\n"
+        "['holdfast', 'holdfast._lazy', 'holdfast.worker', 'holdfast.worker.heartbeats', "
+        "'holdfast.worker.identity', 'holdfast.worker.shared_memory'] False\n"
     )

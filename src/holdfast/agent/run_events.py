@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from holdfast.agent.event_writer import EventWriter
     from holdfast.agent.group import WorkerGroup
-    from holdfast.agent.journal import Journal
     from holdfast.errors import ProcessFailure
 
 REASON_MAX_CHARS = 1000
 """How much of a reason is kept; the whole of it is in the failure."""
 
 
-class Chronicle:
+class RunEvents:
     """The story of one agent's part in a job. Attempts are counted from 1.
 
     `agent` is a random id of this start of this agent. No other start has it, also not one with the same run id.
     """
 
-    def __init__(self, journal: Journal, group: WorkerGroup, agent: str) -> None:
-        self._journal = journal
+    def __init__(self, journal: EventWriter, group: WorkerGroup, agent: str) -> None:
+        self._event_writer = journal
         self._group = group
         self._agent = agent
         self._attempt = 0
@@ -144,7 +144,7 @@ class Chronicle:
         self._tell("run.ended", outcome=outcome, reason=reason[:REASON_MAX_CHARS], restarts=restarts)
 
     def _tell(self, name: str, **details: Any) -> None:
-        self._journal.keep(f"holdfast.{name}", details)
+        self._event_writer.keep(f"holdfast.{name}", details)
 
 
 def facts(rank: int, failure: ProcessFailure) -> dict[str, Any]:

@@ -21,9 +21,9 @@ from holdfast.processes.keeper import keep
 from holdfast.processes.launch import Becoming, LastWill, Launch, PickledCall
 from holdfast.processes.prctl import adopt_orphans, die_with_parent
 from holdfast.processes.signal_setup import SignalSetup
+from holdfast.warm.after_fork import Changes, freshen, open_files, show_command, write_files
 from holdfast.warm.answers import MESSAGE_MAX_BYTES, encode
-from holdfast.warm.becoming import Program, become, begin
-from holdfast.warm.freshening import Changes, freshen, open_files, show_command, write_files
+from holdfast.warm.exec_in_process import Program, become, begin
 from holdfast.warm.safety import OWN_VARIABLES, Safety, hidden_module
 
 TYPE_CHECKING = False

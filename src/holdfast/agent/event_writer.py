@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _PREFIX = "torchelastic.worker.status."
 
 
-class Journal:
+class EventWriter:
     """The events of one agent."""
 
     def __init__(self, group: WorkerGroup) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.agent.through_store import exchange_ranks
+from holdfast.agent.torch_store_protocol import exchange_ranks
 from holdfast.rendezvous.errors import RendezvousStateError
 from holdfast.rendezvous.store import LocalStore
 

@@ -10,7 +10,7 @@ import time
 import pytest
 from liveness import status, wait_for_end
 
-from holdfast.processes.kept import KeptProcesses
+from holdfast.processes.keeper_client import KeeperClient
 
 pytestmark = pytest.mark.usefixtures("image", "nothing_left")
 
@@ -34,7 +34,7 @@ def stopped(start, post):
     """A set of one worker with a relative in a session of its own, whose keeper is stopped; and their identifiers."""
     context = start(sys.executable, [("-c", FAMILY, post.path)], shutdown_timeout=1000)
     pids = post.pids(2)
-    keeper = context._kept.keeper_pid
+    keeper = context._keeper.keeper_pid
     os.kill(keeper, signal.SIGSTOP)
     while not status(keeper, "State").startswith("T"):
         os.sched_yield()
@@ -58,7 +58,7 @@ def test_a_stopped_keeper_is_continued_when_the_fence_has_passed(stopped):
     assert wait_for_end(pids) == []
     result = context.wait()
     assert context.is_fenced
-    assert not context._kept.keeper_died
+    assert not context._keeper.keeper_died
     assert not result.is_failed()
 
 
@@ -79,13 +79,13 @@ def test_a_stopped_keeper_is_continued_while_the_fence_is_renewed(stopped):
 
 def test_a_keeper_that_cannot_be_continued_is_killed_and_the_workers_with_it(stopped, monkeypatch):
     context, pids = stopped
-    monkeypatch.setattr(KeptProcesses, "_continue_keeper", lambda _: None)
+    monkeypatch.setattr(KeeperClient, "_continue_keeper", lambda _: None)
     context.fence(time.monotonic())
     (worker,) = context.pids().values()
     assert wait_for_end([worker]) == []
     result = context.wait()
     assert context.is_fenced
-    assert context._kept.keeper_died
+    assert context._keeper.keeper_died
     assert result.terminated == {0: -signal.SIGKILL}
     # The promise ends here: nobody is left who knows a process that left the worker's session.
     (relative,) = (pid for pid in pids if pid != worker)
@@ -96,7 +96,7 @@ def test_a_fence_that_was_renewed_while_the_keeper_was_stopped_holds(stopped):
     context, pids = stopped
     context.fence(time.monotonic() + 0.2)
     context.fence(time.monotonic() + 1000)
-    keeper = context._kept.keeper_pid
+    keeper = context._keeper.keeper_pid
     os.kill(keeper, signal.SIGCONT)
     while status(keeper, "State").startswith("T"):
         os.sched_yield()
