@@ -91,6 +91,30 @@ def test_a_flag_of_a_job_on_several_nodes(options, start, holdfast, script):
     assert_refused(holdfast("run", *place, *options.split(), script()), start)
 
 
+@pytest.mark.parametrize(
+    ("command", "endpoint"),
+    [
+        ("run --nnodes 2 --node-rank 0 --rdzv-endpoint", "bob:hunter2pw@127.0.0.1:1"),
+        ("run --nnodes 1:2 --rdzv-backend c10d --rdzv-endpoint", "bob:hunter2pw@127.0.0.1:1"),
+        ("run --nnodes 1:2 --rdzv-backend etcd --rdzv-endpoint", "https://bob:hunter2pw@127.0.0.1:1"),
+        ("run --nnodes 1:2 --rdzv-backend etcd --rdzv-endpoint", "https://bob:hunter2pw,hunter2pw@127.0.0.1:1"),
+        ("run --nnodes 1:2 --rdzv-backend etcd --rdzv-endpoint", "https://bob:hunter2pw://@127.0.0.1:1"),
+        ("run --nnodes 1:2 --rdzv-backend etcd --rdzv-endpoint", "ftp://127.0.0.1,bob:hunter2pw@127.0.0.1:1"),
+        ("run --rdzv-backend etcd --rdzv-endpoint", "https://bob:hunter2pw@127.0.0.1:1"),
+        ("forget job7 --endpoint", "https://bob:hunter2pw,hunter2pw@127.0.0.1:1"),
+        ("doctor --backend etcd --endpoint", "https://bob:hunter2pw,hunter2pw@127.0.0.1:1"),
+        ("doctor --endpoint", "bob:hunter2pw@127.0.0.1:1"),
+    ],
+)
+def test_a_password_in_the_endpoint_is_refused_and_not_shown(command, endpoint, holdfast, script):
+    words = command.split()
+    ended = holdfast(*words, endpoint, *([script()] if words[0] == "run" else []))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.count("\n") == 1
+    assert "hunter2pw" not in ended.stderr
+    assert "user=NAME,password=" in ended.stderr
+
+
 @pytest.mark.parametrize("options", ["", "--standalone", "--rdzv-endpoint 127.0.0.1:29431"])
 def test_a_setting_that_is_unknown_is_named_and_the_job_runs(options, holdfast, script):
     ran = holdfast("run", *options.split(), "--rdzv-conf", "join_timeut=5", script("print('it ran')"))

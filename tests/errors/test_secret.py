@@ -8,14 +8,16 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from holdfast.cli.configuration import rdzv_settings
 from holdfast.errors.secret import hidden, hiding_secrets, shown, without_secrets
 from holdfast.launcher.config import LaunchConfig
 from holdfast.rendezvous.parameters import RendezvousParameters
 
 SECRET = "kept-from-all"
+SPACES = [char for char in map(chr, range(sys.maxunicode + 1)) if char.isspace()]
 
 LOOKS = """
 import json, os, sys
@@ -47,10 +49,11 @@ MEETING = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--nnodes
     [
         {"PET_RDZV_CONF": f"join_timeout=60,token={SECRET},last_call_timeout=1"},
         {"PET_RDZV_CONF": f"'token = {SECRET} ,password={SECRET}'"},
+        {"PET_RDZV_CONF": f"last_call_timeout=1,\n\u2003token\x0b={SECRET}"},
         {"HOLDFAST_TOKEN": SECRET, "HOLDFAST_TOKEN_FILE": f"/nowhere/{SECRET}"},
         {},
     ],
-    ids=["among settings", "quoted", "the token's own variables", "an argument"],
+    ids=["among settings", "quoted", "in a line of its own", "the token's own variables", "an argument"],
 )
 def test_no_worker_and_no_record_of_a_run_has_it(given, how, tmp_path):
     (tmp_path / "looks.py").write_text(LOOKS)
@@ -126,3 +129,25 @@ def test_nothing_of_a_secret_stays_among_settings(items):
     assert all(item in text.split(",") for item in kept.split(","))
     if SECRET not in text:
         assert kept == text
+
+
+_space = st.text(st.sampled_from(SPACES), max_size=2)
+_pair = st.tuples(st.sampled_from([("token", SECRET), ("password", SECRET), ("a", "1"), ("b", "2")]), _space, _space)
+
+
+@given(st.lists(_pair, min_size=1), st.sampled_from(["", "'", '"']))
+@example([(("a", "1"), "", ""), (("token", SECRET), "\n", "")], "")
+@example([(("password", SECRET), "", "\u2003")], "'")
+def test_the_parser_knows_no_secret_that_is_not_taken_out(pairs, quote):
+    """Whatever white space a template leaves: what is read as a secret is taken out, and all else stays."""
+    items = (f"{before}{key}{after}={after}{value}{before}" for (key, value), before, after in pairs)
+    text = f"{quote}{','.join(items)}{quote}"
+    settings = rdzv_settings(text)
+    kept = without_secrets(text)
+    assert SECRET not in kept
+    assert rdzv_settings(kept) == {key: value for key, value in settings.items() if value != SECRET}
+
+
+@pytest.mark.parametrize("key", ["'token'", "Token", "\"'token", "tok\u2003en"])
+def test_what_may_be_meant_as_a_secret_is_taken_out_as_well(key):
+    assert without_secrets(f"a=1,{key}={SECRET},b=2") == "a=1,b=2"

@@ -7,7 +7,7 @@ import os
 from holdfast.cli import accelerators
 from holdfast.cli.options import EXIT_BARRIER_TIMEOUT_S, RESTART_POLICIES, STOP_GRACE_S, STORE_HOSTS, Unsaid
 from holdfast.cli.worker_command import worker_command
-from holdfast.errors.secret import HIDDEN, shown
+from holdfast.errors.secret import HIDDEN, shown, split_settings
 from holdfast.errors.tree import InputError
 from holdfast.launcher.config import LaunchConfig
 from holdfast.processes.interruption import SIGNALS_VARIABLE, signals_to_handle
@@ -178,13 +178,8 @@ def _endpoint(args: Namespace) -> str:
 
 
 def rdzv_settings(text: str) -> dict[str, str]:
-    """``a=1,b=2``, also in quotes that a shell or a template left around it."""
-    bare = text.strip()
-    if len(bare) > 1 and bare[0] == bare[-1] and bare[0] in "'\"":
-        bare = bare[1:-1].strip()
-    if not bare:
-        return {}
-    items = [[part.strip() for part in item.partition("=")] for item in bare.split(",")]
+    """``a=1,b=2``, as `split_settings` reads it."""
+    items = split_settings(text)
     for place, (key, _, value) in enumerate(items, start=1):
         if not key or not value:
             which = f" (see item {place})" if shown(text) == HIDDEN else ""

@@ -9,7 +9,7 @@ from holdfast.errors.tree import InputError
 from holdfast.rendezvous.elastic_settings import EMBEDDED_PORT, ETCD_PORT, ETCD_PREFIX, ElasticSettings
 from holdfast.rendezvous.known_settings import ETCD_KEEP_ALIVE_ATTEMPTS, KEEP_ALIVE_ATTEMPTS, KEEP_ALIVE_INTERVAL_S
 from holdfast.rendezvous.parameters import RendezvousParameters
-from holdfast.rendezvous.static import parse_endpoint
+from holdfast.rendezvous.static import parse_endpoint, refuse_password
 
 if TYPE_CHECKING:
     import ssl
@@ -116,6 +116,7 @@ def read_meeting(backend: str, endpoint: str, settings: Mapping[str, str], envir
     parts = endpoint.split(",") if backend == "etcd" else [endpoint]
     bare = [part.strip().rpartition("://")[2] if backend == "etcd" else part for part in parts]
     try:
+        refuse_password(endpoint)
         endpoints = tuple(parse_endpoint(part, default_port) for part in bare)
     except InputError as error:
         raise InputError(str(error).replace("--rdzv-endpoint", "--endpoint", 1)) from None

@@ -14,6 +14,7 @@ _VARIABLES = ("HOLDFAST_TOKEN", "HOLDFAST_TOKEN_FILE")
 _SETTINGS = "PET_RDZV_CONF"
 
 _WORDS = (*KEYS, "secret", "passwd")
+_QUOTES = "'\""
 HIDDEN = "(not shown: it may hold a secret)"
 
 
@@ -32,17 +33,35 @@ def hidden(text: str) -> str:
     return f"{text[: min(begins)]}... {HIDDEN}" if begins else text
 
 
+def split_settings(text: str) -> list[tuple[str, str, str]]:
+    """``a=1,b=2`` as ``("a", "=", "1")`` and so on, also in quotes that a shell or a template left around it. Without a
+    ``=``, the last two are empty. No white space is left around any of them.
+    """
+    bare = text.strip()
+    if len(bare) > 1 and bare[0] == bare[-1] and bare[0] in _QUOTES:
+        bare = bare[1:-1].strip()
+    if not bare:
+        return []
+    found = (item.partition("=") for item in bare.split(","))
+    return [(key.strip(), equals, value.strip()) for key, equals, value in found]
+
+
 def without_secrets(settings: str) -> str:
     """``a=1,token=x,b=2`` without the secrets. What is no pair belongs to the one before it."""
+    items = split_settings(settings)
     kept: list[str] = []
     is_secret = False
-    for item in settings.split(","):
-        key, equals, _ = item.partition("=")
+    for key, equals, value in items:
         if equals:
-            is_secret = key.strip(" \t'\"") in KEYS
+            is_secret = _may_be_secret(key)
         if not is_secret:
-            kept.append(item)
-    return ",".join(kept)
+            kept.append(f"{key}{equals}{value}")
+    return settings if len(kept) == len(items) else ",".join(kept)
+
+
+def _may_be_secret(key: str) -> bool:
+    """Whether a setting is a secret, or would be one without a slip of the pen."""
+    return "".join(char for char in key.lower() if not char.isspace() and char not in _QUOTES) in KEYS
 
 
 def public_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from holdfast.coordination.etcd_security import check_password, system_authoriti
 from holdfast.coordination.last_will import EtcdAccess
 from holdfast.errors.tree import InputError
 from holdfast.rendezvous.elastic_settings import ETCD_PORT, ETCD_PREFIX
-from holdfast.rendezvous.static import parse_endpoint
+from holdfast.rendezvous.static import parse_endpoint, refuse_password
 
 if TYPE_CHECKING:
     from holdfast.rendezvous.parameters import RendezvousParameters
@@ -33,6 +33,7 @@ def etcd_access(params: RendezvousParameters) -> EtcdAccess:
             f"--rdzv-backend etcd: --rdzv-endpoint HOST:PORT is needed, such as etcd0:{ETCD_PORT}; several members "
             "with commas between"
         )
+    refuse_password(str(params.endpoint))  # also one with a comma in it
     parts = [_split(part) for part in str(params.endpoint).split(",")]
     endpoints = tuple(parse_endpoint(address, ETCD_PORT) for _, address in parts)
     user, password = params.get("user") or None, params.get("password")

@@ -168,8 +168,20 @@ def _access(params: RendezvousParameters) -> Access | None:
     return access_from(params)
 
 
+def refuse_password(endpoint: str) -> None:
+    """Raises InputError for an endpoint with an ``@``. What stands before that may be a password: nothing is quoted."""
+    if "@" in endpoint:
+        from holdfast.errors.tree import InputError
+
+        raise InputError(
+            "--rdzv-endpoint: there is an @ in it (not shown: a password may stand before it); write HOST:PORT alone, "
+            "and etcd's user and password as user=NAME,password=SECRET into the variable PET_RDZV_CONF"
+        )
+
+
 def parse_endpoint(endpoint: str, default_port: int) -> tuple[str, int]:
     """``host``, ``host:port``, an IPv6 address, or ``[IPv6 address]:port``."""
+    refuse_password(endpoint)
     found = _ENDPOINT.fullmatch(endpoint.strip())
     if found is not None:
         bracketed, its_port, bare, host, port = found.groups()
