@@ -189,6 +189,28 @@ def test_files_that_cannot_be_used_are_named(certificates, tmp_path):
             make()
 
 
+@pytest.mark.parametrize("kind", ["X509", "TRUSTED"])
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_certificate_in_a_form_that_only_openssl_knows_is_refused(certificates, tmp_path, kind, is_alone):
+    """OpenSSL shows the first certificate of a file, whatever its form. The proofs have to contain the same one."""
+    path = tmp_path / "other.pem"
+    if kind == "TRUSTED":
+        openssl(certificates, "x509", "-in", "node.pem", "-trustout", "-addtrust", "serverAuth", "-out", str(path))
+    else:
+        path.write_text((certificates / "node.pem").read_text().replace(" CERTIFICATE", " X509 CERTIFICATE"))
+    if not is_alone:
+        path.write_text(path.read_text() + (certificates / "ca.pem").read_text())
+    with pytest.raises(InputError, match=rf"other\.pem' begins with BEGIN {kind} CERTIFICATE.*; .*openssl x509"):
+        server_tls(str(path), *paths(certificates, "node.key"))
+
+
+def test_what_people_write_above_a_certificate_is_not_taken_for_it(certificates, tmp_path):
+    path = tmp_path / "noted.pem"
+    path.write_text("Below -----BEGIN CERTIFICATE----- is ours.\n" + (certificates / "node.pem").read_text())
+    plain, key = paths(certificates, "node.pem", "node.key")
+    assert server_tls(str(path), key).binding == server_tls(plain, key).binding
+
+
 def test_the_systems_authorities_are_trusted_unless_one_is_named():
     assert client_context().check_hostname
 

@@ -10,6 +10,7 @@ the token.
 from __future__ import annotations
 
 import os
+import re
 import ssl
 from typing import NamedTuple, TypeAlias
 
@@ -19,8 +20,9 @@ from holdfast.errors.tree import InputError
 TlsFiles: TypeAlias = tuple[str, str, str]
 """The user's files: the CA, the certificate, and its key."""
 
-_PEM_BEGIN = "-----BEGIN CERTIFICATE-----"
-_PEM_END = "-----END CERTIFICATE-----"
+_PLAIN = "CERTIFICATE"
+_FIRST = re.compile(rf"^-----BEGIN ((?:X509 |TRUSTED )?{_PLAIN})-----.*?^-----END \1-----", re.MULTILINE | re.DOTALL)
+"""The first certificate of a file, in any of the forms that OpenSSL takes."""
 
 
 class ServerTls(NamedTuple):
@@ -96,8 +98,14 @@ def server_tls(cert: str, key: str, ca: str | None = None) -> ServerTls:
 def _first_certificate(path: str) -> bytes:
     """The certificate that a server shows: the first one of the file, behind what people may have written above it."""
     with open(path, encoding="latin-1") as file:
-        _, begin, rest = file.read().partition(_PEM_BEGIN)
-    return ssl.PEM_cert_to_DER_cert(begin + rest.partition(_PEM_END)[0] + _PEM_END)
+        found = _FIRST.search(file.read())
+    form = found[1] if found else "(unknown)"
+    if found is None or form != _PLAIN:
+        raise InputError(
+            f"the TLS certificate (ssl_cert) {path!r} begins with BEGIN {form}, and BEGIN {_PLAIN} is needed; write it "
+            "anew: openssl x509 -in OLD -out NEW"
+        )
+    return ssl.PEM_cert_to_DER_cert(found[0])
 
 
 def client_context(ca: str | None = None, cert: str | None = None, key: str | None = None) -> ssl.SSLContext:
