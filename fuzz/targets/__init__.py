@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 MODULES = (
     *("wire", "server_connection", "client_connection", "service", "torchstore", "rendezvous"),
     *("error_file", "event_log", "watchdog", "agent_requests", "stacks", "warm", "worker_page", "worker_output"),
-    *("health", "command_line", "settings", "listener"),
+    *("health", "command_line", "settings", "listener", "etcd"),
 )
 
 

@@ -19,7 +19,8 @@ from etcd_cluster import Certificates, EtcdCluster
 from holdfast.coordination.blocking import BlockingStore, LoopThread
 from holdfast.coordination.errors import LeaseLostError, StoreFullError, StoreRefusedError, StoreUnavailableError
 from holdfast.coordination.etcd import EtcdStore, _Space
-from holdfast.coordination.etcd_errors import InsecureError, NoLeaderError, NotDoneError, as_ours
+from holdfast.coordination.etcd_answers import BadAnswerError
+from holdfast.coordination.etcd_errors import InsecureError, NoLeaderError, NotDoneError, TooLargeError, as_ours
 from holdfast.coordination.model import (
     OPERATIONS_MAX,
     TRANSACTION_MAX_BYTES,
@@ -697,7 +698,9 @@ def test_what_does_not_fit_together_is_refused_at_once(endpoints, options, text)
         ("UNAVAILABLE", "etcdserver: not capable", StoreRefusedError),
         ("DATA_LOSS", "etcdserver: corrupt cluster", StoreRefusedError),
         ("RESOURCE_EXHAUSTED", "etcdserver: mvcc: database space exceeded", StoreFullError),
-        ("INVALID_ARGUMENT", "etcdserver: request is too large", ValueError),
+        ("INVALID_ARGUMENT", "etcdserver: request is too large", TooLargeError),
+        ("RESOURCE_EXHAUSTED", "grpc: received message larger than max (9 vs. 8)", TooLargeError),
+        ("RESOURCE_EXHAUSTED", "CLIENT: Received message larger than max (9 vs. 8)", BadAnswerError),
         ("UNKNOWN", "tls: bad certificate", InsecureError),
         ("UNAVAILABLE", "last error: UNKNOWN: UNAUTHENTICATED: Hostname Verification Check failed.", InsecureError),
         ("UNAVAILABLE", "last error: UNKNOWN: ipv4:10.0.0.1:2379: tcp handshaker shutdown", StoreUnavailableError),

@@ -25,11 +25,13 @@ def test_without_a_package_there_is_one_clear_line(module, package, monkeypatch)
 
 
 def test_every_method_is_one_of_etcd():
+    paths = []
+
     class Channel:
         def __getattr__(self, kind):
-            return lambda path, **_: path
+            return lambda path, **_: paths.append(path)
 
-    paths = list(vars(Methods(Channel())).values())
+    Methods(Channel(), "host:1")
     assert len(set(paths)) == len(paths) == 10
     assert all(path.startswith("/etcdserverpb.") for path in paths)
 

@@ -46,6 +46,6 @@ def test_a_method_is_called_by_its_name_on_the_wire():
             return lambda path, **codec: (kind, path, sorted(codec))
 
     codec = ["request_serializer", "response_deserializer"]
-    schema = fresh()
-    assert schema.caller(Channel(), "KV", "Range") == ("unary_unary", "/etcdserverpb.KV/Range", codec)
-    assert schema.caller(Channel(), "Watch", "Watch") == ("stream_stream", "/etcdserverpb.Watch/Watch", codec)
+    schema, reader = fresh(), id
+    assert schema.caller(Channel(), "KV", "Range", reader) == ("unary_unary", "/etcdserverpb.KV/Range", codec)
+    assert schema.caller(Channel(), "Watch", "Watch", reader) == ("stream_stream", "/etcdserverpb.Watch/Watch", codec)

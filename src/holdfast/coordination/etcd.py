@@ -10,8 +10,9 @@ from operator import attrgetter
 
 from holdfast.coordination import etcd_messages as messages
 from holdfast.coordination.errors import CompactedError, LeaseLostError, StoreRefusedError, StoreUnavailableError
+from holdfast.coordination.etcd_answers import checked
 from holdfast.coordination.etcd_connection import EtcdConnection
-from holdfast.coordination.etcd_errors import OldTokenError, OtherClusterError
+from holdfast.coordination.etcd_errors import OldTokenError, OtherClusterError, in_short
 from holdfast.coordination.etcd_security import TlsFiles
 from holdfast.coordination.keyspace import TTL_MAX_S, TTL_MIN_S
 from holdfast.coordination.model import (
@@ -45,9 +46,6 @@ if TYPE_CHECKING:
 
 DEFAULT_PREFIX = "/holdfast/"
 """What the keys of all jobs begin with, in a cluster that others may use as well."""
-
-BACKLOG_MAX = 10_000
-"""How many batches of changes a watch holds for a reader that does not read, as in the other engines."""
 
 
 class EtcdStore(CoordinationStore):
@@ -85,6 +83,9 @@ class EtcdStore(CoordinationStore):
         self._space = _Space(prefix)
         self._revision = 0
         self._refusal = ""
+        self._ttls_s: dict[int, float] = {}
+        """How long each lease holds that was granted here."""
+
         self._watches: set[_EtcdWatch] = set()
 
     async def get(self, key: str) -> Entry | None:
@@ -119,6 +120,7 @@ class EtcdStore(CoordinationStore):
         if not TTL_MIN_S <= ttl_s <= TTL_MAX_S:
             raise ValueError(f"a lease of {ttl_s} s: it can be {TTL_MIN_S} to {TTL_MAX_S:.0f} s")
         answer = await self._ask(lambda methods: methods.grant, messages.LeaseGrantRequest(TTL=math.ceil(ttl_s)))
+        self._ttls_s[answer.ID] = float(answer.TTL)
         return Lease(answer.ID, float(answer.TTL))
 
     async def keep_alive(self, lease_id: int) -> float:
@@ -126,7 +128,8 @@ class EtcdStore(CoordinationStore):
 
         async def exchange(member: Member) -> Any:
             timeout_s, metadata = self._connection.answer_timeout_s, self._connection.metadata
-            async for answer in member.methods.keep_alive([request], timeout=timeout_s, metadata=metadata):
+            async for said in member.methods.keep_alive([request], timeout=timeout_s, metadata=metadata):
+                answer = checked(request, said, member.name)
                 # A leader that was stopped goes on for a moment as if it still led. It does not know of newer leases.
                 if answer.header.raft_term < self._connection.term:
                     raise StoreUnavailableError(f"etcd at {member.name} answers from before the last election")
@@ -137,14 +140,16 @@ class EtcdStore(CoordinationStore):
             raise StoreRefusedError(self._refusal)
         answer = await self._connection.request(exchange, may_repeat=True)
         if answer.TTL <= 0:
+            self._ttls_s.pop(lease_id, None)
             await self.get("lease")  # whatever is there: it says so if etcd has lost more than this lease
             raise LeaseLostError(f"lease {lease_id} is no more")
-        return float(answer.TTL)
+        return min(float(answer.TTL), self._ttls_s.get(lease_id, TTL_MAX_S))
 
     async def revoke(self, lease_id: int) -> None:
         with suppress(LeaseLostError):
             request = messages.LeaseRevokeRequest(ID=lease_id)
             await self._ask(lambda methods: methods.revoke, request, may_repeat=True)
+        self._ttls_s.pop(lease_id, None)
 
     def watch(self, prefix: str, from_revision: int) -> Watch:
         watch = _EtcdWatch(self._connection, self._space, prefix, from_revision)
@@ -258,7 +263,7 @@ class _EtcdWatch(QueuedWatch):
     """A stream of its own from one member. It is not taken up elsewhere: the reader reads anew, and watches anew."""
 
     def __init__(self, connection: EtcdConnection, space: _Space, prefix: str, from_revision: int) -> None:
-        super().__init__(BACKLOG_MAX)
+        super().__init__()
         self._connection = connection
         self._space = space
         first, end = space.range(prefix)
@@ -297,14 +302,15 @@ class _EtcdWatch(QueuedWatch):
             call.cancel()
 
     def _take(self, answer: Any, member: Member) -> None:
-        if not hasattr(answer, "events"):  # the end of the stream
+        if answer is self._connection.end_of_stream:
             self.fail(StoreUnavailableError(f"etcd at {member.name} ended a watch"))
             return
+        answer = checked(self._request, answer, member.name)
         self._connection.recognise(answer.header, member)
         if answer.compact_revision:
             self.fail(CompactedError(f"changes before revision {answer.compact_revision} are forgotten"))
         elif answer.canceled:
-            reason = answer.cancel_reason or "without a reason"
+            reason = in_short(answer.cancel_reason) or "without a reason"
             self.fail(StoreUnavailableError(f"etcd at {member.name} ended a watch: {reason}"))
         else:
             for changes in self._space.changes(answer.events):

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 
 from holdfast.coordination import etcd_messages as messages
 from holdfast.coordination.errors import CoordinationError, StoreRefusedError, StoreUnavailableError
+from holdfast.coordination.etcd_answers import ANSWER_MAX_BYTES, BadAnswerError
 from holdfast.coordination.etcd_errors import (
     FROM_ETCD,
     InsecureError,
@@ -66,7 +67,7 @@ class Member:
         self.endpoint = endpoint
         self.name = name_of(endpoint)
         self.channel = channel
-        self.methods = Methods(channel)
+        self.methods = Methods(channel, self.name)
         self.can_serve = True
         """Whether it had a leader when it was last heard."""
 
@@ -75,6 +76,9 @@ class Member:
 
         self.is_checked = False
         """Whether a sign of life is waited for."""
+
+        self.fault = ""
+        """What it answered that cannot be."""
 
 
 class EtcdConnection:
@@ -93,6 +97,9 @@ class EtcdConnection:
         if credentials is not None and tls_files is None:
             check_password(endpoints)
         self._grpc = load_grpc()
+        self.end_of_stream = self._grpc.aio.EOF
+        """What is read from a stream when a member has ended it."""
+
         self.answer_timeout_s = answer_timeout_s
         self.term = 0
         """The highest term of etcd's elections that any member has answered from."""
@@ -126,7 +133,7 @@ class EtcdConnection:
 
         Raises:
             CoordinationError: what the answer was, or that there was none.
-            ValueError: it is more than etcd takes.
+            TooLargeError: it is more than etcd takes.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.answer_timeout_s
@@ -258,9 +265,15 @@ class EtcdConnection:
 
     @contextmanager
     def errors_of(self, member: Member) -> Iterator[None]:
-        """Raises our errors for gRPC's. Lets go of a member whose connection broke; one that is only slow is kept."""
+        """Raises our errors for gRPC's.
+
+        Lets go of a member whose connection broke, or who answers what cannot be. One that is only slow is kept.
+        """
+        ours: CoordinationError
         try:
             yield
+        except BadAnswerError as error:
+            ours, is_heard = error, False
         except self._grpc.aio.AioRpcError as error:
             code, details = error.code().name, error.details() or "no details"
             is_plain = self._tls_files is None and self._cluster_id is None
@@ -271,16 +284,24 @@ class EtcdConnection:
             if task is None or task.cancelling():
                 raise
             # Not we are cancelled but the request: another one failed, and the connection was closed.
-            ours, is_heard = StoreUnavailableError(f"etcd at {member.name} was given up"), False
+            ours, is_heard = _given_up(member), False
+        except self._grpc.aio.UsageError:  # the connection was closed before the request was made
+            ours, is_heard = _given_up(member), False
         else:
             return
         if isinstance(ours, InsecureError) and self._cluster_id is not None:
             ours = StoreUnavailableError(str(ours))  # there was one before: the network or etcd is to blame, not we
-        if isinstance(ours, NoLeaderError):
-            member.can_serve = False
-        if isinstance(ours, StoreUnavailableError) and not is_heard:
-            self.let_go_of(member)
+        self._failed(member, ours, is_heard=is_heard)
         raise ours
+
+    def _failed(self, member: Member, error: CoordinationError, *, is_heard: bool) -> None:
+        """A member has raised an error. `is_heard` if that shows that the connection is good."""
+        if isinstance(error, NoLeaderError):
+            member.can_serve = False
+        if isinstance(error, BadAnswerError):
+            member.fault = str(error)
+        if isinstance(error, StoreUnavailableError) and not is_heard:
+            self.let_go_of(member)
 
     @contextmanager
     def supervised(self, member: Member) -> Iterator[None]:
@@ -310,7 +331,7 @@ class EtcdConnection:
         except NoLeaderError:
             if others_can_serve:
                 self.let_go_of(member)
-        except (CoordinationError, ValueError):
+        except CoordinationError:
             pass  # an answer all the same, or the connection broke and was let go of
         finally:
             member.is_checked = False
@@ -380,7 +401,7 @@ class EtcdConnection:
             "grpc.keepalive_time_ms": int(1000 * PING_INTERVAL_S),
             "grpc.keepalive_timeout_ms": int(1000 * self.answer_timeout_s),
             "grpc.http2.max_pings_without_data": 0,
-            "grpc.max_receive_message_length": -1,
+            "grpc.max_receive_message_length": ANSWER_MAX_BYTES,
             "grpc.max_send_message_length": -1,
         }
         target = name_of(endpoint)
@@ -463,6 +484,10 @@ def _look_at(attempt: asyncio.Task[Any]) -> None:
     """The race may be over, also for one that fails as it is cancelled; asyncio need not say that nobody looked."""
     if not attempt.cancelled():
         attempt.exception()
+
+
+def _given_up(member: Member) -> StoreUnavailableError:
+    return StoreUnavailableError(member.fault or f"etcd at {member.name} was given up")
 
 
 def name_of(endpoint: Endpoint) -> str:

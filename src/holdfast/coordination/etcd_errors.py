@@ -10,6 +10,8 @@ from holdfast.coordination.errors import (
     StoreRefusedError,
     StoreUnavailableError,
 )
+from holdfast.coordination.etcd_answers import ANSWER_MAX_BYTES, BadAnswerError
+from holdfast.errors.text import visible_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +24,12 @@ NO_SPACE_ADVICE = (
     "run etcdctl compact and etcdctl defrag, then etcdctl alarm disarm; start etcd with a larger "
     "--quota-backend-bytes if it fills again"
 )
+
+TEXT_MAX_CHARS = 300
+"""How much of what a member says a message quotes."""
+
+_ANSWER_TOO_LARGE = "Received message larger than max"
+"""What gRPC says of what a member sent. Of what we send, etcd says so itself, and writes "received"."""
 
 _TOO_LARGE = ("etcdserver: request is too large", "etcdserver: too many operations", "message larger than max")
 _TLS_FAILED = ("handshake failed", "certificate", "ssl_error", "tls:")
@@ -51,6 +59,10 @@ class OldTokenError(StoreRefusedError):
 
 class NotPermittedError(StoreRefusedError):
     """We are not known, or may not do this."""
+
+
+class TooLargeError(StoreRefusedError, ValueError):
+    """The member does not take this much."""
 
 
 class NoPasswordsError(StoreRefusedError):
@@ -92,16 +104,16 @@ _MEANINGS: list[tuple[str, type[CoordinationError], str]] = [
 """etcd's errors are known by their text, which follows `FROM_ETCD`: it uses one code for many."""
 
 
-def as_ours(code: str, details: str, name: str, *, is_plain: bool = False) -> CoordinationError | ValueError:
+def as_ours(code: str, details: str, name: str, *, is_plain: bool = False) -> CoordinationError:
     """Our error for gRPC's, of the member `name`. `is_plain` if it was spoken to in plain text and never answered."""
     said = details.removeprefix(FROM_ETCD)
     if said != details:
         for text, error, meaning in _MEANINGS:
             if said.startswith(text):
                 return error(f"etcd at {name} {meaning}")
-    reason = details.rpartition("last error: ")[2].replace("\n", " ")  # gRPC says first where it comes from
-    if any(text in details for text in _TOO_LARGE):
-        return ValueError(f"etcd at {name} does not take this much: {reason}")
+    reason = in_short(details.rpartition("last error: ")[2])  # gRPC says first where it comes from
+    if _ANSWER_TOO_LARGE in details or any(text in details for text in _TOO_LARGE):
+        return _about_size(details, name, reason)
     if code in ("PERMISSION_DENIED", "UNAUTHENTICATED"):
         return StoreRefusedError(f"etcd at {name} refuses us: {reason}")
     lower = details.lower()
@@ -118,6 +130,19 @@ def as_ours(code: str, details: str, name: str, *, is_plain: bool = False) -> Co
     hints = _PLAIN_HINTS if is_plain else _TLS_HINTS
     hint = next((f" ({hint})" for text, hint in hints.items() if text in lower), "")
     return StoreUnavailableError(f"etcd at {name} does not answer: {reason}{hint}")
+
+
+def _about_size(details: str, name: str, reason: str) -> CoordinationError:
+    if _ANSWER_TOO_LARGE in details:
+        limit = f"the {ANSWER_MAX_BYTES >> 20} MiB that an answer may have"
+        return BadAnswerError(f"etcd at {name} is broken, or something else is there: it sent more than {limit}")
+    return TooLargeError(f"etcd at {name} does not take this much: {reason}")
+
+
+def in_short(text: str) -> str:
+    """What a member said, for a message: one line, cut, and with nothing in it that plays tricks with a terminal."""
+    line = visible_line(text[: TEXT_MAX_CHARS + 1].replace("\n", " "))
+    return line if len(line) <= TEXT_MAX_CHARS else f"{line[:TEXT_MAX_CHARS]}..."
 
 
 def most_telling(errors: Iterable[CoordinationError]) -> CoordinationError:

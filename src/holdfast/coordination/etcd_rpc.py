@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 
+from holdfast.coordination.etcd_answers import checked, reader
 from holdfast.coordination.etcd_messages import schema
 from holdfast.errors.tree import InputError
 
@@ -35,20 +36,28 @@ if TYPE_CHECKING:
 
 
 class Methods:
-    """What one member can be asked for."""
+    """What the member `name` can be asked for. Single answers are `checked`; whoever reads a stream has to do so."""
 
-    def __init__(self, channel: Any) -> None:
+    def __init__(self, channel: Any, name: str) -> None:
+        def stream(service: str, method: str) -> Any:
+            return schema.caller(channel, service, method, reader)
+
         def of(service: str, method: str) -> Any:
-            return schema.caller(channel, service, method)
+            call = stream(service, method)
+
+            async def ask(request: Any, /, **options: Any) -> Any:
+                return checked(request, await call(request, **options), name)
+
+            return ask
 
         self.range: Unary[messages.RangeRequest, messages.RangeResponse] = of("KV", "Range")
         self.transact: Unary[messages.TxnRequest, messages.TxnResponse] = of("KV", "Txn")
         self.grant: Unary[messages.LeaseGrantRequest, messages.LeaseGrantResponse] = of("Lease", "LeaseGrant")
         self.revoke: Unary[messages.LeaseRevokeRequest, messages.LeaseRevokeResponse] = of("Lease", "LeaseRevoke")
-        self.keep_alive: Stream[messages.LeaseKeepAliveRequest, messages.LeaseKeepAliveResponse] = of(
+        self.keep_alive: Stream[messages.LeaseKeepAliveRequest, messages.LeaseKeepAliveResponse] = stream(
             "Lease", "LeaseKeepAlive"
         )
-        self.watch: Stream[messages.WatchRequest, messages.WatchResponse] = of("Watch", "Watch")
+        self.watch: Stream[messages.WatchRequest, messages.WatchResponse] = stream("Watch", "Watch")
         self.authenticate: Unary[messages.AuthenticateRequest, messages.AuthenticateResponse] = of(
             "Auth", "Authenticate"
         )

@@ -11,6 +11,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 
@@ -38,8 +39,10 @@ class Schema:
                 pass
         raise AttributeError(f"the protocol {self._package!r} has no message {name!r}")
 
-    def caller(self, channel: Any, service: str, method: str) -> Any:
-        """What calls a method by a channel of gRPC."""
+    def caller(
+        self, channel: Any, service: str, method: str, reader: Callable[[Callable[[bytes], Any]], Callable[..., Any]]
+    ) -> Any:
+        """What calls a method by a channel of gRPC. Of a parser `reader` makes what reads the answers."""
         from google.protobuf import message_factory
 
         name = f"{self._package}.{service}"
@@ -49,7 +52,7 @@ class Schema:
         return make(
             f"/{name}/{method}",
             request_serializer=message_factory.GetMessageClass(found.input_type).SerializeToString,
-            response_deserializer=message_factory.GetMessageClass(found.output_type).FromString,
+            response_deserializer=reader(message_factory.GetMessageClass(found.output_type).FromString),
         )
 
     def _find(self) -> Any:

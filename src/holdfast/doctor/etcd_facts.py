@@ -141,6 +141,7 @@ async def _status(meeting: Meeting, endpoint: tuple[str, int]) -> tuple[Status |
 
 async def _read_status(connection: EtcdConnection) -> Status:
     from holdfast.coordination import etcd_messages as messages
+    from holdfast.coordination.etcd_errors import in_short
 
     member = await connection.member()
     timeout_s, metadata = ANSWER_MAX_S, connection.metadata
@@ -152,12 +153,12 @@ async def _read_status(connection: EtcdConnection) -> Status:
     with suppress(CoordinationError, ValueError):
         with connection.errors_of(member):
             told = await member.methods.alarm(messages.AlarmRequest(), timeout=timeout_s, metadata=metadata)
-        alarms = tuple(_ALARMS.get(one.alarm, str(one.alarm)) for one in told.alarms)
+        alarms = tuple(_ALARMS.get(one.alarm, str(one.alarm)) for one in told.alarms[:MEMBERS_MAX])
     with suppress(CoordinationError, ValueError):
         with connection.errors_of(member):
             listed = await member.methods.members(messages.MemberListRequest(), timeout=timeout_s, metadata=metadata)
         members = len(listed.members)
-    return Status(said.version, said.leader, said.header.cluster_id, said.dbSize, members, alarms)
+    return Status(in_short(said.version), said.leader, said.header.cluster_id, said.dbSize, members, alarms)
 
 
 async def _trial(meeting: Meeting) -> Trial:

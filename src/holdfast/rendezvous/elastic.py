@@ -398,10 +398,11 @@ class ElasticRendezvous(RendezvousHandler):
             return RendezvousConnectionError(
                 f"{self._place.name} is gone with the node that served it, and the job with it{hint}"
             )
+        why = f": {self._member.trouble}" if self._member is not None and self._member.trouble else ""
         if left.is_cut_off:
             patience_s = self._settings.limits.join_timeout_s
-            return RendezvousConnectionError(f"{self._place.name} could not be reached for {patience_s:g} s{hint}")
-        return RendezvousTimeoutError(f"{left.reason} (run {self._run_id!r}, {self._place.name})")
+            return RendezvousConnectionError(f"{self._place.name} could not be reached for {patience_s:g} s{why}{hint}")
+        return RendezvousTimeoutError(f"{left.reason} (run {self._run_id!r}, {self._place.name}){why}")
 
     def _explained(self, error: BaseException) -> Exception:
         if isinstance(error, StoreRefusedError):

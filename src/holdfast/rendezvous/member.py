@@ -74,6 +74,8 @@ class Member:
         self._has_ended = False
         self._has_broken = False
         self.replaced = ""
+        self.trouble = ""
+        """Why the store did not answer the last request; "" if it did."""
 
     @property
     def membership(self) -> Membership:
@@ -199,6 +201,7 @@ class Member:
         """Make a request of the store, whatever comes of it."""
         try:
             await request(effect)
+            self.trouble = ""
         except StoreUnavailableError as error:
             self._unavailable(effect, error)
         except LeaseLostError:
@@ -237,6 +240,7 @@ class Member:
             await asyncio.sleep(RETRY_S)
 
     def _unavailable(self, effect: Effect, error: StoreUnavailableError) -> None:
+        self.trouble = str(error)
         if error.is_gone:
             self.replaced = str(error) if isinstance(error, StoreReplacedError) else ""
         self._membership.unavailable(effect, self._loop.time(), is_gone=error.is_gone)
