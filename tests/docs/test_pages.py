@@ -160,6 +160,6 @@ def test_a_limit_is_a_constant_with_a_reason():
 def test_a_state_that_has_no_place_in_the_picture_is_an_error(monkeypatch):
     import pictures
 
-    monkeypatch.delitem(pictures.PLACES, "STOPPED")
+    monkeypatch.delitem(pictures.PLACES, "PAUSED")
     with pytest.raises(KeyError):
         pictures.states()

@@ -100,6 +100,37 @@ def test_a_leader_that_was_away_waits_for_those_of_whom_an_empty_store_may_have_
     assert made_by(first).number == 1, "it has never seen a generation"
 
 
+def test_a_node_that_is_here_and_has_not_stopped_a_lost_generation_is_given_the_time_of_two_leases():
+    """It stood still when the record was deleted, renewed its lease at the last moment, and heard of it then."""
+    settings = replace(SETTINGS, lease_s=3.0)
+    seen = view_of(leader="a.1", made=generation())
+    published = replace(offer("a", 29500), stopped=1, lease_s=3.0)
+    mine = {"settings": settings, "published": published, "offer": published, "stopped": 1, "enough_since": NOW - 9}
+    record = (1, seen.generation_revision, "")
+    mine |= {"known": 1, "last": generation(), "licence": record, "lost": record, "missing": generation()}
+    view = view_of(leader="a.1", nodes={"a.1": 1, "b.1": 1, "c.1": 0})
+    waits = lead(view, lost_at=NOW - 4, **mine)
+    assert (waits.actions, waits.wake_at) == ((), NOW + 2)
+    assert made_by(lead(view, lost_at=NOW - 6, **mine)).number == 2
+    stopped = view_of(leader="a.1", nodes={"a.1": 1, "b.1": 1, "c.1": 1})
+    assert made_by(lead(stopped, lost_at=NOW - 4, **mine)).number == 2, "all have said so"
+
+
+def test_a_leader_that_was_away_goes_on_with_the_job_that_others_have_begun_meanwhile():
+    """It remembers a generation with a larger number, of a job that the store has lost."""
+    stored = replace(generation(1), job="new")
+    view = view_of(
+        leader="a.1", made=stored, broken=Broken(1, BreakKind.JOINED, "joined"), nodes=dict.fromkeys(HERE, 1)
+    )
+    mine = replace(offer("a", 29500), stopped=2, job="old")
+    known = {"known": 2, "last": replace(generation(2), job="old"), "stopped": 2, "enough_since": NOW - 9}
+    view.nodes["b.1"] = replace(view.nodes["b.1"], job="new")
+    made = made_by(lead(view, published=mine, offer=mine, **known))
+    assert (made.job, made.number) == ("new", 3)
+    view.nodes["b.1"] = replace(view.nodes["b.1"], job="old")
+    assert made_by(lead(view, published=mine, offer=mine, **known)).job == "old"
+
+
 def test_a_node_tells_a_store_that_it_comes_to_what_it_knows_and_does_not_repeat_it():
     def told(**me):
         decision = decide(view_of(leader="b.1", is_whole=False), member(**me), NOW, SETTINGS, KEYS)

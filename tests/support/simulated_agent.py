@@ -218,7 +218,9 @@ class Agent:
     def _may_start(self):
         """Not if the member has said since that workers have to stop, or if the keeper would kill them at once."""
         world = self.world
-        is_stopped = any(number == self._round and isinstance(event, Stop) for number, event in self._events)
+        is_stopped = any(
+            event is BREAK_DOWN or (number == self._round and isinstance(event, Stop)) for number, event in self._events
+        )
         return (not is_stopped or not world.agent_looks_ahead) and (
             world.clock.now < self._fence_at or not world.agent_heeds_the_fence
         )

@@ -173,6 +173,10 @@ class Me(Struct, frozen=True):
     """The record of a generation that was seen last, by its `_identity`."""
     lost: RecordId = NO_RECORD
     """The record that the store lost last ..."""
+    newest: Generation | None = None
+    """The generation that was seen last."""
+    missing: Generation | None = None
+    """The generation of that record."""
     lost_at: float = float("-inf")
     """... and when that was noticed."""
     came_at: float = float("-inf")
@@ -275,13 +279,13 @@ def _remember(view: View, me: Me, now: float) -> Me:
     generation, seen = view.generation, _identity(view)
     if seen == me.seen or view.end is not None:
         return me
-    lost = me.seen
+    lost, before = me.seen, me.newest
     me = replace(me, seen=seen)
     if generation is not None:
-        me = replace(me, known_lease_s=max(me.known_lease_s, generation.lease_s))
+        me = replace(me, newest=generation, known_lease_s=max(me.known_lease_s, generation.lease_s))
         if generation.number > me.known:
             return replace(me, known=generation.number)
-    return replace(me, lost=lost, lost_at=now)
+    return replace(me, lost=lost, lost_at=now, missing=before)
 
 
 def _identity(view: View) -> RecordId:
@@ -688,9 +692,18 @@ def _previous(view: View, me: Me) -> Generation | None:
 
     None for the first one of a job.
     """
-    if me.last is not None and me.last.number > _number(view.generation):
+    stored = view.generation
+    if me.last is not None and me.last.number > _number(stored) and not _has_begun_anew(view, me.last.job):
         return me.last
-    return None if _is_of_the_past(view) else view.generation
+    return None if _is_of_the_past(view) else stored
+
+
+def _has_begun_anew(view: View, job: str) -> bool:
+    """Whether nodes that are here have begun another job meanwhile, in a store that knew nothing of this one."""
+    stored = view.generation
+    if stored is None or stored.job == job:
+        return False
+    return any(node.job == stored.job for node in view.nodes.values())
 
 
 def _say_whether_short(view: View, present: int, settings: Settings, keys: Keys) -> Propose | None:
@@ -745,8 +758,22 @@ def _still_away(view: View, me: Me, settings: Settings, now: float) -> float | N
         return None
     # Whoever comes to a store without a generation after it has seen one cannot know what it has missed.
     missed = me.came_at if view.generation is None and me.known else me.lost_at
-    until = _longest_lease_s(view, me, settings) + max((*newer, me.lost_at, missed))
+    lease_s = _longest_lease_s(view, me, settings)
+    until = lease_s + max((*newer, me.lost_at, missed))
+    if _may_run_unknowingly(view, me):
+        until = max(until, me.lost_at + 2 * lease_s)
     return until if now < until else None
+
+
+def _may_run_unknowingly(view: View, me: Me) -> bool:
+    """Whether a node that is here may run the lost generation: it may have renewed its lease at the last moment, and
+    heard only then that the record is gone.
+    """
+    lost = me.missing
+    if lost is None or me.lost == _identity(view):
+        return False
+    nodes = (view.nodes.get(member.node) for member in lost.members if member.node != me.node)
+    return any(node is not None and node.stopped < lost.number for node in nodes)
 
 
 def _doubted_until(view: View, me: Me, settings: Settings, now: float) -> float | None:
