@@ -11,13 +11,13 @@ from holdfast import descriptors
 from holdfast.coordination.client import EmbeddedStore
 from holdfast.coordination.server import EmbeddedServer
 from holdfast.coordination.tls import own_client_context, own_server_tls
-from holdfast.rendezvous.decide import Settings
+from holdfast.rendezvous.decision import Settings
 from holdfast.rendezvous.member import Member
 from holdfast.rendezvous.membership import Membership
 from holdfast.rendezvous.records import Keys, Node, StacksRequest
 
 if TYPE_CHECKING:
-    from holdfast.rendezvous.decide import Leave, Stop
+    from holdfast.rendezvous.decision import Leave, Stop
     from holdfast.rendezvous.records import Generation
 
 ADDRESS = "127.0.0.1"

@@ -24,7 +24,8 @@ from fuzz.typed import values_of
 from holdfast.coordination.model import Change, Changes, Entry, Snapshot, check
 from holdfast.errors.kind import FailureKind
 from holdfast.rendezvous import records
-from holdfast.rendezvous.decide import Decision, Me, Propose, Settings, decide, registration
+from holdfast.rendezvous.decide import decide, registration
+from holdfast.rendezvous.decision import Decision, Me, Propose, Settings
 from holdfast.rendezvous.errors import RendezvousStateError
 from holdfast.rendezvous.records import Keys
 from holdfast.rendezvous.view import View

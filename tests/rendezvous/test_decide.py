@@ -27,7 +27,8 @@ from simulated_agent import offer
 
 from holdfast.coordination.model import Put
 from holdfast.errors.kind import FailureKind
-from holdfast.rendezvous.decide import Join, Leave, Me, Propose, Settings, Start, Stop, decide
+from holdfast.rendezvous.decide import decide
+from holdfast.rendezvous.decision import Join, Leave, Me, Propose, Settings, Start, Stop
 from holdfast.rendezvous.records import (
     BreakKind,
     Broken,

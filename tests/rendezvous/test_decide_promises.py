@@ -24,7 +24,8 @@ from simulated_agent import offer
 from holdfast.coordination.model import Delete
 from holdfast.errors.kind import FailureKind
 from holdfast.rendezvous.admission import BATCH_S, HOLD_BACK_S, LOSSES_MAX
-from holdfast.rendezvous.decide import NO_RECORD, Join, Leave, Settings, Start, decide, registration
+from holdfast.rendezvous.decide import decide, registration
+from holdfast.rendezvous.decision import NO_RECORD, Join, Leave, Settings, Start
 from holdfast.rendezvous.records import GENERATION_MAX, Arrivals, BreakKind, Broken, Fingerprint, Node, Short
 from holdfast.rendezvous.restarts import STEADY_S
 

@@ -23,7 +23,7 @@ from holdfast.rendezvous import (
     RendezvousTimeoutError,
     rendezvous_handler_registry,
 )
-from holdfast.rendezvous.decide import RECORD_UNREADABLE
+from holdfast.rendezvous.decision import RECORD_UNREADABLE
 from holdfast.rendezvous.errors import JobFailedError
 from holdfast.rendezvous.handover import Stopped
 from holdfast.rendezvous.hosting import free_port

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.coordination.errors import StoreRefusedError
 from holdfast.rendezvous import RendezvousConnectionError, RendezvousParameters
-from holdfast.rendezvous.decide import Leave, Me, Stop
+from holdfast.rendezvous.decision import Leave, Me, Stop
 from holdfast.rendezvous.elastic import ElasticRendezvous
 from holdfast.rendezvous.elastic_settings import ElasticSettings
 from holdfast.rendezvous.errors import RendezvousClosedError

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from simulated_agent import offer
 
 from holdfast.coordination.model import Change, Changes, Delete, Entry, Lease, Outcome, Put, Snapshot, check
-from holdfast.rendezvous.decide import RECORD_UNREADABLE, Leave, Settings, Start, Stop
+from holdfast.rendezvous.decision import RECORD_UNREADABLE, Leave, Settings, Start, Stop
 from holdfast.rendezvous.membership import Follow, Grant, Membership, Transact
 from holdfast.rendezvous.records import (
     GENERATION_MAX,

@@ -6,8 +6,7 @@ import pytest
 from msgspec.structs import replace
 from simulated_storms import NOT_YET, run
 
-from holdfast.rendezvous import decide as rules
-from holdfast.rendezvous import judging, membership
+from holdfast.rendezvous import decide, decision, judging, leader_rules, membership, node_rules
 from holdfast.rendezvous.membership import Membership
 from holdfast.rendezvous.restarts import Ruling
 from holdfast.rendezvous.view import View
@@ -37,13 +36,13 @@ def finds(mix, *, first=0, seeds=SEEDS, saying="", **planted):
 
 
 def test_a_leader_that_does_not_wait_for_workers_to_stop_is_found(monkeypatch):
-    form = rules._form
+    form = leader_rules._form
 
     def impatient(view, *others):
         view.stopping.clear()
         return form(view, *others)
 
-    monkeypatch.setattr(rules, "_form", impatient)
+    monkeypatch.setattr(leader_rules, "_form", impatient)
     assert "while workers of" in finds("failures")
 
 
@@ -59,23 +58,24 @@ def test_a_keeper_that_waits_for_its_agent_is_found(monkeypatch):
 
 
 def test_a_node_that_starts_workers_when_its_lease_may_be_over_is_found(monkeypatch):
-    seek = rules._seek_a_place
+    seek = node_rules._seek_a_place
 
     def careless(view, me, *others):
         decision = seek(view, replace(me, stop_by=float("inf")), *others)
         return replace(decision, me=replace(decision.me, stop_by=me.stop_by))
 
-    monkeypatch.setattr(rules, "_seek_a_place", careless)
+    monkeypatch.setattr(node_rules, "_seek_a_place", careless)
     assert "while workers of" in finds("slow", agent_heeds_the_fence=False)
 
 
 def test_a_generation_without_guards_is_found(monkeypatch):
-    monkeypatch.setattr(rules, "_as_leader", lambda *_: ())
+    monkeypatch.setattr(leader_rules, "as_leader", lambda *_: ())
     assert "generation" in finds("echoes")
 
 
 def test_a_break_without_guards_is_found(monkeypatch):
-    monkeypatch.setattr(rules, "_still_on", lambda *_: ())
+    monkeypatch.setattr(decision, "still_on", lambda *_: ())
+    monkeypatch.setattr(node_rules, "still_on", lambda *_: ())
     assert "broken" in finds("storm")
 
 
@@ -85,20 +85,20 @@ def test_a_budget_that_is_not_kept_is_found(monkeypatch):
 
 
 def test_survivors_that_change_places_are_found(monkeypatch):
-    seat = rules.seat
-    monkeypatch.setattr(rules, "seat", lambda *arguments: seat(*arguments)[::-1])
+    seat = leader_rules.seat
+    monkeypatch.setattr(leader_rules, "seat", lambda *arguments: seat(*arguments)[::-1])
     assert " after " in finds("failures")
 
 
 def test_more_nodes_than_there_are_places_are_found(monkeypatch):
-    seat = rules.seat
-    monkeypatch.setattr(rules, "seat", lambda previous, nodes, ages, _: seat(previous, nodes, ages, 1_000))
+    seat = leader_rules.seat
+    monkeypatch.setattr(leader_rules, "seat", lambda previous, nodes, ages, _: seat(previous, nodes, ages, 1_000))
     assert " nodes" in finds("calm")
 
 
 def test_a_group_that_nobody_leads_is_found(monkeypatch):
-    registration = rules.registration
-    monkeypatch.setattr(rules, "_claim", lambda _, me, keys: rules.Propose(registration(me, keys), "lead"))
+    registration = decide.registration
+    monkeypatch.setattr(decide, "_claim", lambda _, me, keys: decision.Propose(registration(me, keys), "lead"))
     assert "still here" in finds("calm")
 
 
@@ -109,20 +109,20 @@ def test_a_late_answer_that_is_taken_for_another_is_found(monkeypatch):
 
 
 def test_what_comes_late_and_takes_back_what_was_said_is_found(monkeypatch):
-    offer = rules._offer
+    offer = node_rules._offer
 
     def careless(*arguments):
-        decision = offer(*arguments)
+        decided = offer(*arguments)
         actions = tuple(
             replace(action, transaction=replace(action.transaction, compares=()))
-            if isinstance(action, rules.Propose) and action.what == "ready"
+            if isinstance(action, decision.Propose) and action.what == "ready"
             else action
-            for action in decision.actions
+            for action in decided.actions
         )
-        return replace(decision, actions=actions)
+        return replace(decided, actions=actions)
 
-    monkeypatch.setattr(rules, "_offer", careless)
-    monkeypatch.setattr(rules, "SAY_AGAIN_S", float("inf"))  # or it would be said again before anybody minds
+    monkeypatch.setattr(node_rules, "_offer", careless)
+    monkeypatch.setattr(node_rules, "SAY_AGAIN_S", float("inf"))  # or it would be said again before anybody minds
     found = finds("echoes", first=580, seeds=2_000)
     assert "no generation is on" in found or "waiting for the workers" in found
 
@@ -145,13 +145,13 @@ def test_a_store_that_takes_a_broken_connection_for_a_lost_node_is_found():
 
 
 def test_a_node_that_goes_on_without_its_record_is_found(monkeypatch):
-    reason_to_stop = rules._reason_to_stop
+    reason_to_stop = node_rules._reason_to_stop
 
     def careless(*arguments):
         stop = reason_to_stop(*arguments)
-        return None if stop is not None and stop.reason in (rules.RECORD_GONE, rules.RECORD_REPLACED) else stop
+        return None if stop is not None and stop.reason in (decision.RECORD_GONE, decision.RECORD_REPLACED) else stop
 
-    monkeypatch.setattr(rules, "_reason_to_stop", careless)
+    monkeypatch.setattr(node_rules, "_reason_to_stop", careless)
     assert "while workers of" in finds("restored", saying="while workers of", client_checks_revision=False)
 
 
@@ -161,31 +161,33 @@ def test_a_node_that_ignores_that_the_store_is_full_is_found():
 
 def test_a_leader_that_lets_everybody_in_at_once_is_found(monkeypatch):
     monkeypatch.setattr(
-        rules, "admits_at", lambda _arrivals, newcomers, since, _lease_s: {node: since[node] for node in newcomers}
+        leader_rules,
+        "admits_at",
+        lambda _arrivals, newcomers, since, _lease_s: {node: since[node] for node in newcomers},
     )
-    monkeypatch.setattr(rules, "batch_s", lambda _joins: 0.0)
-    monkeypatch.setattr(rules, "hold_back_s", lambda *_: 0.0)
+    monkeypatch.setattr(leader_rules, "batch_s", lambda _joins: 0.0)
+    monkeypatch.setattr(leader_rules, "hold_back_s", lambda *_: 0.0)
     assert "came and went" in finds("flapping")
 
 
 def test_a_leader_that_goes_by_its_own_budget_is_found(monkeypatch):
-    next_generation = rules._next_generation
+    next_generation = leader_rules._next_generation
 
     def forgetful(view, me, last, judged, nodes, now, settings, keys):
         last = last and replace(last, max_restarts=settings.max_restarts)
         return next_generation(view, me, last, judged, nodes, now, settings, keys)
 
-    monkeypatch.setattr(rules, "_next_generation", forgetful)
+    monkeypatch.setattr(leader_rules, "_next_generation", forgetful)
     assert "is restart" in finds("differing")
 
 
 def test_a_timeout_that_runs_while_workers_stop_is_found(monkeypatch):
-    say_whether_short = rules._say_whether_short
+    say_whether_short = leader_rules._say_whether_short
 
     def hasty(view, _present, settings, keys):
         return say_whether_short(view, 0, settings, keys)
 
-    monkeypatch.setattr(rules, "_say_whether_short", hasty)
+    monkeypatch.setattr(leader_rules, "_say_whether_short", hasty)
     assert "leaves while enough nodes are there" in finds("slow_stops")
 
 
@@ -201,19 +203,19 @@ def test_a_restart_that_is_charged_for_a_lost_node_is_found(monkeypatch):
 
 
 def test_a_job_that_is_begun_anew_while_its_nodes_are_there_is_found(monkeypatch):
-    monkeypatch.setattr(rules, "_is_of_the_past", lambda view: view.generation is not None)
+    monkeypatch.setattr(leader_rules, "_is_of_the_past", lambda view: view.generation is not None)
     assert "begins another job" in finds("failures")
 
 
 def test_a_node_that_is_done_and_leaves_without_the_end_is_found(monkeypatch):
-    my_part = rules._my_part
+    my_part = decide.my_part
 
     def hasty(view, me, *others):
-        decision = my_part(view, me, *others)
-        leaves = any(isinstance(action, rules.Leave) for action in decision.actions)
-        return replace(decision, actions=(rules.Leave(None, "in a hurry"),)) if leaves else decision
+        decided = my_part(view, me, *others)
+        leaves = any(isinstance(action, decision.Leave) for action in decided.actions)
+        return replace(decided, actions=(decision.Leave(None, "in a hurry"),)) if leaves else decided
 
-    monkeypatch.setattr(rules, "_my_part", hasty)
+    monkeypatch.setattr(decide, "my_part", hasty)
     assert "is done and recorded" in finds("calm")
 
 

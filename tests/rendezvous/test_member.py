@@ -9,7 +9,7 @@ from simulated_agent import offer
 
 from holdfast.coordination.memory import MemoryStore
 from holdfast.coordination.model import Put, Transaction
-from holdfast.rendezvous.decide import Settings
+from holdfast.rendezvous.decision import Settings
 from holdfast.rendezvous.member import Member
 from holdfast.rendezvous.membership import Membership
 from holdfast.rendezvous.records import Keys

@@ -11,7 +11,7 @@ from simulated_agent import offer
 from holdfast.coordination.keyspace import KeySpace
 from holdfast.coordination.model import Changes, Delete, Outcome, Put, Transaction
 from holdfast.errors.kind import FailureKind
-from holdfast.rendezvous.decide import LEASE_LOST, Leave, Settings, Start, Stop
+from holdfast.rendezvous.decision import LEASE_LOST, Leave, Settings, Start, Stop
 from holdfast.rendezvous.membership import (
     FENCE_AT,
     RETRY_S,

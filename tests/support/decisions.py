@@ -8,7 +8,8 @@ from simulated_agent import offer
 
 from holdfast.coordination.model import Change, Changes, Entry, Put, Snapshot
 from holdfast.errors.kind import FailureKind
-from holdfast.rendezvous.decide import Me, Propose, Settings, decide
+from holdfast.rendezvous.decide import decide
+from holdfast.rendezvous.decision import Me, Propose, Settings
 from holdfast.rendezvous.records import (
     BreakKind,
     Broken,

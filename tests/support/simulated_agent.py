@@ -13,7 +13,7 @@ from collections import deque
 from simulated_line import Line
 
 from holdfast.errors.kind import FailureKind
-from holdfast.rendezvous.decide import Leave, Start, Stop
+from holdfast.rendezvous.decision import Leave, Start, Stop
 from holdfast.rendezvous.membership import Membership
 from holdfast.rendezvous.records import Failure, Node
 

@@ -13,7 +13,7 @@ from simulated_laws import Laws
 from simulated_world import World
 
 from holdfast.rendezvous import view
-from holdfast.rendezvous.decide import Settings
+from holdfast.rendezvous.decision import Settings
 from holdfast.rendezvous.records import EndKind, Generation
 
 ARRIVAL_S = 2.0

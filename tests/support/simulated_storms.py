@@ -16,7 +16,7 @@ from simulated_laws import LawBrokenError, Laws
 from simulated_mixes import FAULTS_S, MIXES, NOT_YET
 from simulated_world import World
 
-from holdfast.rendezvous.decide import Settings
+from holdfast.rendezvous.decision import Settings
 from holdfast.rendezvous.records import EndKind
 
 __all__ = ["FAULTS_S", "MIXES", "NOT_YET", "Storm", "replay_command", "run"]

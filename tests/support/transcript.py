@@ -26,7 +26,7 @@ import re
 
 from simulated_world import World
 
-from holdfast.rendezvous.decide import Settings
+from holdfast.rendezvous.decision import Settings
 from holdfast.rendezvous.records import End, EndKind
 
 

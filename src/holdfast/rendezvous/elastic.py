@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from holdfast.coordination.store import CoordinationStore
     from holdfast.errors import ProcessFailure
     from holdfast.processes.launch import LastWill
-    from holdfast.rendezvous.decide import Leave, Stop
+    from holdfast.rendezvous.decision import Leave, Stop
     from holdfast.rendezvous.elastic_settings import ElasticSettings
     from holdfast.rendezvous.handler import Meanwhile
     from holdfast.rendezvous.handover import Event

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from holdfast.coordination.loopback import is_loopback
 from holdfast.errors.tree import InputError
 from holdfast.rendezvous.addresses import bracketed
-from holdfast.rendezvous.decide import Settings
+from holdfast.rendezvous.decision import Settings
 from holdfast.rendezvous.hosting import agent_serves
 from holdfast.rendezvous.known_settings import Times, warn_of_unknown
 from holdfast.rendezvous.meeting_place import EmbeddedPlace, EtcdPlace

@@ -18,7 +18,7 @@ from holdfast.rendezvous.records import BreakKind, Verdict
 from holdfast.rendezvous.restarts import Fault, Limits, Past, Ruling, failure_signature, rule
 
 if TYPE_CHECKING:
-    from holdfast.rendezvous.decide import Settings
+    from holdfast.rendezvous.decision import Settings
     from holdfast.rendezvous.records import Failure
     from holdfast.rendezvous.view import View
 

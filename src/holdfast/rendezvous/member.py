@@ -10,7 +10,7 @@ from holdfast.coordination.errors import LeaseLostError, StoreReplacedError, Sto
 from holdfast.coordination.mirror import follow
 from holdfast.coordination.model import Snapshot
 from holdfast.logger import get_logger
-from holdfast.rendezvous.decide import Leave, Start, Stop
+from holdfast.rendezvous.decision import Leave, Start, Stop
 from holdfast.rendezvous.membership import RETRY_S, Follow, Grant, KeepAlive, Transact
 
 if TYPE_CHECKING:

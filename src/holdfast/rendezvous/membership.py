@@ -14,14 +14,15 @@ from msgspec.structs import replace
 
 from holdfast.coordination.model import Put, Transaction
 from holdfast.errors.kind import FailureKind
-from holdfast.rendezvous.decide import SOMETHING, Join, Leave, Me, Propose, Start, Stop, decide, registration
+from holdfast.rendezvous.decide import decide, registration
+from holdfast.rendezvous.decision import SOMETHING, Join, Leave, Me, Propose, Start, Stop
 from holdfast.rendezvous.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.coordination.model import Changes, Lease, Operation, Outcome, Snapshot
-    from holdfast.rendezvous.decide import Action, Settings
+    from holdfast.rendezvous.decision import Action, Settings
     from holdfast.rendezvous.records import End, Failure, Keys, Node
 
 RETRY_S = 0.2

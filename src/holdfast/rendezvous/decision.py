@@ -1,0 +1,233 @@
+"""The words in which decisions are made: what a node knows of itself, what it can do, and what several rules share."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
+
+from holdfast.coordination.model import Created, Modified, Put, Transaction, absent
+from holdfast.rendezvous.records import Broken, End, Failure, Generation, Node, encode
+from holdfast.rendezvous.restarts import AUTO, STEADY_S
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from holdfast.rendezvous.records import Keys
+    from holdfast.rendezvous.view import View
+
+
+NAMED_MAX = 100
+"""How many nodes a record names that is about some of them."""
+
+SOMETHING = Node(host="", address="", port=0, role="", workers=0)
+"""What the store has of a node that put itself there and never heard of it."""
+
+RecordId: TypeAlias = tuple[int, int, str]
+"""The number, the revision and the job of a generation's record."""
+
+NO_RECORD: RecordId = (0, 0, "")
+
+LEASE_LOST = "this node could not renew its lease in time, and the others count it as lost"
+
+RECORD_GONE = "the record of this generation is gone from the store: its data was lost, or somebody deleted it"
+
+RECORD_UNREADABLE = "the record of this generation was replaced in the store by something that nobody can read"
+
+RECORD_REPLACED = "the record of this generation was replaced in the store, and not by this job"
+
+
+class Settings(Struct, frozen=True):
+    """The limits of a rendezvous; every time is in seconds."""
+
+    min_nodes: int
+    max_nodes: int
+    max_restarts: int = 0
+
+    last_call_s: float = 5.0
+    """How long the first generation waits for more nodes once there are enough."""
+
+    recall_s: float = 0.0
+    """How long a later one does, when a node was lost."""
+
+    join_timeout_s: float = 600.0
+    """How long a node waits while there are too few nodes."""
+
+    lease_s: float = 0.0
+    """How long the leases of nodes last: after that, a node that is silent has no workers."""
+
+    steady_s: float = STEADY_S
+    """How long a machine must have stayed for its earlier losses to be forgotten."""
+
+    restart_window_s: float = 0.0
+    """How long workers must have run before a failure for the restarts to be counted anew; 0 for never."""
+
+    restart_policy: str = AUTO
+
+
+class Me(Struct, frozen=True):
+    """This node: what it is, what it has said, what it knows. Generations are numbers, and 0 is none."""
+
+    node: str = ""
+    """The name that it is registered under; another one each time it registers."""
+    lease: int = 0
+    offer: Node | None = None
+    published: Node | None = None
+    """What the store has of this node."""
+    said_at: float = float("inf")
+    """When the store took that ..."""
+    said_revision: int = 0
+    """... and its revision then."""
+    registered: int = 0
+    """The newest generation that this node had heard of when the store first did."""
+
+    running: int = 0
+    """The generation whose workers may be alive here."""
+    stopped: int = 0
+    """The newest generation whose workers are known to have ended here."""
+    done: int = 0
+    is_done_published: bool = False
+    failure: Failure | None = None
+    leaving: str = ""
+    closing: End | None = None
+    last: Generation | None = None
+    """The generation that was started here last."""
+    licence: RecordId = NO_RECORD
+    """The record that let it start, by its `identity_of`."""
+
+    store_is_gone: bool = False
+    stop_by: float = float("inf")
+    """When workers have to be told to stop because the lease cannot be renewed."""
+    cut_off_since: float | None = None
+    """When the store answered last, if it does not."""
+    waiting_since: float | None = None
+    """Since when there are too few nodes."""
+
+    known: int = 0
+    """The newest generation that this node has heard of."""
+    known_lease_s: float = 0.0
+    """The longest lease in any generation that this node has heard of."""
+    seen: RecordId = NO_RECORD
+    """The record of a generation that was seen last, by its `identity_of`."""
+    lost: RecordId = NO_RECORD
+    """The record that the store lost last ..."""
+    newest: Generation | None = None
+    """The generation that was seen last."""
+    missing: Generation | None = None
+    """The generation of that record."""
+    lost_at: float = float("-inf")
+    """... and when that was noticed."""
+    came_at: float = float("-inf")
+    """When this node got its lease."""
+
+    on_since: tuple[int, float] = (0, 0.0)
+    """As leader: the generation that is on, and when it was first seen to be."""
+    over_since: float | None = None
+    """As leader: when the last generation was seen to be over."""
+    enough_since: float | None = None
+    """As leader: since when there are nodes enough for the next one."""
+
+
+class Join(Struct, frozen=True):
+    """Take a lease, and put this node into the store under it."""
+
+
+class Propose(Struct, frozen=True):
+    """Ask the store for a transaction. `what` is for people; the rest is what is true of us if it succeeds: what the
+    store has of us, and the generation that we are done with.
+    """
+
+    transaction: Transaction
+    what: str
+    publishes: Node | None = None
+    marks_done: int = 0
+
+
+class Start(Struct, frozen=True):
+    """Start the workers of a generation."""
+
+    generation: Generation
+
+
+class Stop(Struct, frozen=True):
+    """Stop the workers. They `may_finish` what they are at if nobody is lost and nothing has failed.
+
+    With `is_final`, the fence is not moved any more, so that it ends the workers in time: the store has lost the record
+    that lets them run, and others may go on before they are told.
+    """
+
+    reason: str
+    may_finish: bool = False
+    is_final: bool = False
+
+
+class Leave(Struct, frozen=True):
+    """This node's part is over: the job's end, or None if too few nodes came in time, the store is gone, or the job
+    refuses this node.
+    """
+
+    end: End | None
+    reason: str
+    is_refused: bool = False
+
+
+Action: TypeAlias = Join | Propose | Start | Stop | Leave
+
+
+class Decision(Struct, frozen=True):
+    """What to do; what this node remembers of it; when to ask again if nothing happens; and a line for people."""
+
+    me: Me
+    actions: tuple[Action, ...] = ()
+    wake_at: float | None = None
+    status: str = ""
+
+
+def identity_of(view: View) -> RecordId:
+    """What tells a generation's record from every other. Revisions alone do not: a store that has lost its data counts
+    them anew.
+    """
+    generation = view.generation
+    return NO_RECORD if generation is None else (generation.number, view.generation_revision, generation.job)
+
+
+def reason_of(failure: Failure) -> str:
+    return f"rank {failure.rank} on {failure.host} failed: {failure.message}"
+
+
+def break_up(view: View, keys: Keys, broken: Broken) -> Propose:
+    return Propose(Transaction(still_on(view, keys), (Put(keys.broken, encode(broken)),)), f"break: {broken.reason}")
+
+
+def still_on(view: View, keys: Keys) -> tuple[Modified | Created, ...]:
+    """The generation that we see is the current one, and nobody has broken it."""
+    return (Modified(keys.generation, view.generation_revision), absent(keys.broken), absent(keys.end))
+
+
+def as_leader(view: View, keys: Keys) -> tuple[Modified | Created, ...]:
+    """The generation that we see is the current one, and we lead."""
+    leads = Created(keys.leader, view.leader_revision)
+    return (Modified(keys.generation, view.generation_revision), leads, absent(keys.end))
+
+
+def first(*times: float | None) -> float | None:
+    """The first of some times, of which there may be none."""
+    return min((at for at in times if at is not None and at < float("inf")), default=None)
+
+
+def number_of(generation: Generation | None) -> int:
+    return 0 if generation is None else generation.number
+
+
+def name_of(me: Me) -> str:
+    return me.offer.host if me.offer else me.node
+
+
+def counted(nodes: int, one: str, many: str) -> str:
+    return f"1 node {one}" if nodes == 1 else f"{nodes} nodes {many}"
+
+
+def listed(hosts: Collection[str], at_most: int = 4) -> str:
+    more = len(hosts) - at_most
+    return ", ".join(islice(hosts, at_most)) + (f" and {more} more" if more > 0 else "")

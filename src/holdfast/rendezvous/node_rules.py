@@ -1,0 +1,281 @@
+"""What every node does for itself: run a generation, stop it, seek a place in the next one. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from msgspec.structs import replace
+
+from holdfast.coordination.model import Modified, Put, Transaction, absent
+from holdfast.errors.kind import FailureKind
+from holdfast.rendezvous.admission import hold_back_s
+from holdfast.rendezvous.decision import (
+    LEASE_LOST,
+    RECORD_GONE,
+    RECORD_REPLACED,
+    RECORD_UNREADABLE,
+    SOMETHING,
+    Action,
+    Decision,
+    Join,
+    Leave,
+    Me,
+    Propose,
+    Settings,
+    Start,
+    Stop,
+    break_up,
+    counted,
+    first,
+    identity_of,
+    name_of,
+    number_of,
+    reason_of,
+    still_on,
+)
+from holdfast.rendezvous.records import BreakKind, Broken, Failure, Generation, brief, encode
+
+if TYPE_CHECKING:
+    from holdfast.rendezvous.records import Keys
+    from holdfast.rendezvous.view import View
+
+
+SAY_AGAIN_S = 60.0
+"""At least so often, and at most twice as often, a node that waits says again what others wait for: somebody may have
+deleted it."""
+
+
+def my_part(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Decision:  # noqa: PLR0911 - one a rule
+    is_done = 0 < me.running == me.done
+    if me.running and not is_done:
+        return _keep_running(view, me, now, keys)
+    if view.end is not None:
+        return Decision(me, (Leave(view.end, view.end.reason),))
+    if me.store_is_gone:
+        return Decision(me, (Leave(None, "the store is gone"),))
+    is_cut_off = me.cut_off_since is not None and now >= me.cut_off_since + settings.join_timeout_s
+    if is_cut_off and (me.closing is not None or is_done):
+        return Decision(me, (Leave(None, _too_late(me, settings)),))
+    if me.closing is not None:
+        put = Put(keys.end, encode(me.closing))
+        return Decision(me, (Propose(Transaction((absent(keys.end),), (put,)), f"close: {me.closing.reason}"),))
+    if is_done:
+        return _wait_for_the_others(view, me, now, keys)
+    if me.offer is None:
+        return Decision(me)
+    return _seek_a_place(view, me, now, settings, keys)
+
+
+def _keep_running(view: View, me: Me, now: float, keys: Keys) -> Decision:
+    """Workers run here. See whether they may go on, and that the others know of this node."""
+    reason = _reason_to_stop(view, me, now)
+    again = (Join(),) if me.lease and me.published is None and me.offer is not None else ()
+    if reason is not None:
+        return Decision(me, (reason, *again))
+    if again:
+        return Decision(me, again, wake_at=first(me.stop_by))
+    if me.failure is not None or me.leaving:
+        return Decision(me, _speak_up(view, me, keys))
+    return Decision(me, wake_at=first(me.stop_by))
+
+
+def _reason_to_stop(view: View, me: Me, now: float) -> Stop | None:  # noqa: PLR0911 - one a reason
+    """Why workers that run must not go on, if so."""
+    generation = view.generation
+    if view.end is not None:
+        return Stop(view.end.reason)
+    if me.store_is_gone:
+        return Stop("the store that the nodes meet in is gone")
+    if not me.lease:
+        return Stop(LEASE_LOST)
+    if now >= me.stop_by:
+        return Stop("the store cannot be reached; the others will count this node as lost")
+    if generation is None:
+        return Stop(RECORD_UNREADABLE if view.is_generation_unreadable else RECORD_GONE, is_final=True)
+    if generation.number > me.running:
+        return Stop(f"the others went on without this node, to generation {generation.number}")
+    if generation.number < me.running or (me.last is not None and identity_of(view) != me.licence):
+        return Stop(RECORD_REPLACED, is_final=True)
+    if view.broken is not None and view.broken.generation == me.running:
+        return _stop(view.broken)
+    return None
+
+
+def _stop(broken: Broken) -> Stop:
+    return Stop(broken.reason, broken.kind in (BreakKind.JOINED, BreakKind.LEFT))
+
+
+def _speak_up(view: View, me: Me, keys: Keys) -> tuple[Action, ...]:
+    """Break the generation because of this node: a worker failed here, or it was asked to leave."""
+    failure = me.failure
+    if view.generation is None or view.broken is not None:
+        return ()
+    number = view.generation.number
+    if failure is None:
+        return (break_up(view, keys, Broken(number, BreakKind.LEFT, me.leaving)),)
+    return (break_up(view, keys, Broken(number, BreakKind.FAILED, reason_of(failure), failure)),)
+
+
+def _wait_for_the_others(view: View, me: Me, now: float, keys: Keys) -> Decision:
+    """All workers here succeeded. If the generation breaks nevertheless, this node is needed again."""
+    if view.generation is None or view.generation.number != me.running:
+        return Decision(me, (Stop("the others went on without this node"),))
+    if view.broken is not None and view.broken.generation == me.running:
+        return Decision(me, (_stop(view.broken),))
+    if me.is_done_published:
+        # Whatever becomes of our lease: the others know. But somebody has to be there to lead.
+        status = "the workers of this node are done; waiting for the other nodes"
+        if not me.published:
+            return Decision(me, (Join(),), status=status)
+        if now < _say_again_at(me):
+            return Decision(me, wake_at=first(_say_again_at(me)), status=status)
+    if not me.lease:
+        return Decision(me, (Stop(LEASE_LOST),))
+    put = Put(keys.done_by(me.done, me.node), b"")
+    return Decision(me, (Propose(Transaction(still_on(view, keys), (put,)), "done", marks_done=me.done),))
+
+
+def _seek_a_place(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Decision:
+    """No workers run here, and some should."""
+    generation, broken = view.generation, view.broken
+    is_on = generation is not None and broken is None
+    is_member = generation is not None and generation.rank_of(me.node) is not None
+    has_started = number_of(generation) <= me.stopped
+    # Past `stop_by` the others may have gone on already, however fresh this generation looks to us.
+    if generation is not None and is_on and is_member and not has_started and now < me.stop_by:
+        if not _is_as_offered(generation, me):
+            return Decision(me, (break_up(view, keys, _not_as_offered(generation, me)),))
+        me = replace(
+            me,
+            running=generation.number,
+            last=generation,
+            licence=identity_of(view),
+            offer=None if me.offer is None else replace(me.offer, job=generation.job),
+            waiting_since=None,
+            failure=None,
+        )
+        return Decision(me, (Start(generation),))
+    if me.node in view.refused:
+        return Decision(me, (Leave(None, view.refused[me.node], is_refused=True),))
+    is_spare = is_on and not is_member
+    # Only the leader sees whether there are enough; where nobody leads, nobody knows of any.
+    is_short = not is_spare and (view.leader is None or view.short is not None)
+    me = replace(me, waiting_since=None if not is_short else now if me.waiting_since is None else me.waiting_since)
+    deadlines = [since + settings.join_timeout_s for since in (me.waiting_since, me.cut_off_since) if since is not None]
+    deadline = min(deadlines, default=None)
+    if deadline is not None and now >= deadline:
+        return Decision(me, (Leave(None, _too_late(me, settings)),))
+    status = _waiting_for(view, me, settings)
+    if generation is not None and is_spare:
+        part = _part_of_spare(generation, me, settings)
+        status = f"{counted(len(generation.members), 'runs', 'run')}; this one {part}"
+    elif is_member:
+        if is_on:
+            actions = _give_up(view, me, keys) if has_started else ()
+            return Decision(me, actions, deadline, status)
+        if not has_started:  # what failed here was of an earlier one
+            me = replace(me, stopped=number_of(generation), failure=None)
+    return _offer(view, me, now, deadline, status, settings, keys)
+
+
+def _is_as_offered(generation: Generation, me: Me) -> bool:
+    """Whether a generation lists this node with the workers that it offers."""
+    return me.offer is not None and any(
+        (member.node, member.role, member.workers) == (me.node, me.offer.role, me.offer.workers)
+        for member in generation.members
+    )
+
+
+def _not_as_offered(generation: Generation, me: Me) -> Broken:
+    why = f"{name_of(me)} does not start what generation {generation.number} lists for it: it offers other workers"
+    return Broken(generation.number, BreakKind.LOST, why)
+
+
+def _part_of_spare(generation: Generation, me: Me, settings: Settings) -> str:
+    """What a node does that is not in the generation that runs."""
+    if me.node in generation.past.left_out:
+        return "was left out because its workers failed and those of the others did not"
+    losses = dict(generation.arrivals.losses).get(name_of(me), 0)
+    wait_s = hold_back_s(losses, settings.lease_s)
+    if wait_s:
+        return f"was lost {losses} times, and is let in when it has stayed for {wait_s:g} s"
+    return "waits as a spare"
+
+
+def _give_up(view: View, me: Me, keys: Keys) -> tuple[Action, ...]:
+    """This node is in a generation that is on, and had to stop its workers."""
+    if me.failure is not None:
+        return _speak_up(view, me, keys)
+    broken = Broken(number_of(view.generation), BreakKind.LOST, f"{name_of(me)} had to stop its workers")
+    return (break_up(view, keys, broken),)
+
+
+def _offer(
+    view: View, me: Me, now: float, deadline: float | None, status: str, settings: Settings, keys: Keys
+) -> Decision:
+    """See to it that the store has what this node offers."""
+    assert me.offer is not None
+    offer = replace(
+        me.offer,
+        stopped=me.stopped,
+        failure=_worth_telling(me.failure),
+        job=_job_of(me),
+        lease_s=max(settings.lease_s, me.known_lease_s),
+        known=_known_to_tell(me),
+    )
+    me = replace(me, offer=offer)
+    if not me.lease or me.published is None:
+        return Decision(me, (Join(),), deadline, status)
+    say_again_at = _say_again_at(me)
+    # Also as soon as something looks as if somebody had deleted what was said.
+    is_missed = view.short is not None and me.waiting_since is not None and me.said_at < me.waiting_since
+    is_doubtful = me.said_at < me.lost_at or is_missed
+    if me.published != offer or is_doubtful or now >= say_again_at:
+        puts = (Put(keys.node(me.node), encode(offer), me.lease), Put(keys.alive_of(me.node), b"", me.lease))
+        # Guarded by what it answers: should it come late, it must not take back what was said since.
+        guards = (Modified(keys.generation, view.generation_revision), absent(keys.end))
+        ready = Propose(Transaction(guards, puts), "ready", publishes=offer)
+        return Decision(me, (ready,), deadline, status)
+    return Decision(me, wake_at=first(deadline, say_again_at), status=status)
+
+
+def _known_to_tell(me: Me) -> int:
+    """The newest generation that this node knows of. It is not told anew with every generation, only to a store that
+    may have lost the last one.
+    """
+    if me.published is None or me.published is SOMETHING or me.said_at < me.lost_at:
+        return me.known
+    return me.published.known
+
+
+def _say_again_at(me: Me) -> float:
+    """Not all at once: nodes that stopped together would speak together for ever."""
+    return me.said_at + SAY_AGAIN_S * (1.0 + crc32(me.node.encode()) % 256 / 255) / 2.0
+
+
+def _job_of(me: Me) -> str:
+    return "" if me.last is None else me.last.job
+
+
+def _worth_telling(failure: Failure | None) -> Failure | None:
+    """In full what may be the cause. Of those who lost a peer there can be thousands."""
+    return brief(failure) if failure is not None and failure.kind is FailureKind.COMMUNICATION else failure
+
+
+def _too_late(me: Me, settings: Settings) -> str:
+    if me.cut_off_since is not None:
+        return f"the store could not be reached for {settings.join_timeout_s:g} s"
+    return f"too few nodes came within {settings.join_timeout_s:g} s: at least {settings.min_nodes} are needed"
+
+
+def _waiting_for(view: View, me: Me, settings: Settings) -> str:
+    if me.cut_off_since is not None:
+        return f"the store does not answer; waiting for it, up to {settings.join_timeout_s:g} s"
+    left = view.broken.nodes_left if view.broken is not None else 0
+    enough = f"{settings.min_nodes} are needed; waiting for more, up to {settings.join_timeout_s:g} s"
+    if 0 < left < settings.min_nodes:
+        return f"{counted(left, 'is', 'are')} left and {enough}"
+    if view.is_whole and len(view.nodes) < settings.min_nodes:
+        return f"{counted(len(view.nodes), 'is', 'are')} here and {enough}"
+    return f"waiting for the other nodes, up to {settings.join_timeout_s:g} s"
