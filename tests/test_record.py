@@ -5,11 +5,15 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+import pprint
 from typing import ClassVar
 
 import pytest
 from fresh_python import run_fresh
 
+from holdfast.agent import RunResult, WorkerSpec, WorkerState
+from holdfast.events import Event, EventSource, NodeState, RdzvEvent
+from holdfast.launcher import LaunchConfig
 from holdfast.record import Frozen, Record
 
 
@@ -78,6 +82,25 @@ def test_what_dataclasses_and_pickle_do_with_them(record):
     first = dataclasses.fields(record)[0].name
     assert getattr(dataclasses.replace(record, **{first: 9}), first) == 9
     assert pickle.loads(pickle.dumps(record)) == copy.deepcopy(record) == record
+
+
+WITH_AN_INIT = [
+    LaunchConfig(1, 2, 3, rdzv_configs={"a": 1}),
+    WorkerSpec("r", 2, "handler", entrypoint="true", args=("x",)),
+    RunResult(WorkerState.FAILED, return_values={0: 1}),
+    Event("e", EventSource.AGENT, 1.0, {"a": 1}),
+    RdzvEvent("r", "id", "text", "host", 7, NodeState.RUNNING),
+]
+
+
+@pytest.mark.parametrize("record", WITH_AN_INIT, ids=lambda record: type(record).__name__)
+def test_what_torch_has_as_dataclasses_passes_for_one_here(record):
+    names = [field.name for field in dataclasses.fields(record)]
+    assert dataclasses.asdict(record) == {name: getattr(record, name) for name in names}
+    assert dataclasses.replace(record) == pickle.loads(pickle.dumps(record)) == copy.deepcopy(record) == record
+    other = dataclasses.replace(record, **{names[0]: record.state if names[0] == "state" else "other"})
+    assert names[0] == "state" or (other != record and getattr(other, names[0]) == "other")
+    pprint.pformat(record)
 
 
 def test_patterns():

@@ -10,7 +10,9 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any, ClassVar, Self, dataclass_transform
+    from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
+
+    _T = TypeVar("_T")
 else:
 
     def dataclass_transform(**_: bool) -> Callable[[type], type]:
@@ -18,25 +20,45 @@ else:
         return lambda cls: cls
 
 
-class _Fields:
-    """The attribute by which `dataclasses` knows a dataclass, made when somebody looks."""
+class _Protocol:
+    """An attribute by which `dataclasses` knows a dataclass, made when somebody looks."""
 
-    def __get__(self, record: object, cls: type[_Fielded]) -> dict[str, Any]:
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, record: object, cls: type) -> Any:
         import dataclasses
 
-        defaults = cls._defaults
+        names, defaults = _fields_of(cls)
         # Through a dataclass of the same fields: the module has no other way to make them.
         twin = dataclasses.make_dataclass(
             cls.__name__,
-            [
-                (name, "Any", dataclasses.field(default=defaults[name]) if name in defaults else dataclasses.field())
-                for name in cls._names
-            ],
+            [(name, "Any", dataclasses.field(default=defaults.get(name, dataclasses.MISSING))) for name in names],
             eq=False,
-            kw_only=True,
             init=False,
+            kw_only=True,
+            repr=False,
         )
-        return {field.name: field for field in dataclasses.fields(twin)}
+        return getattr(twin, self._name)
+
+
+def like_dataclass(cls: type[_T]) -> type[_T]:
+    """Let a class with an `__init__` of its own pass for a dataclass: each parameter is the field of that name."""
+    for name in ("__dataclass_fields__", "__dataclass_params__"):
+        protocol = _Protocol()
+        protocol.__set_name__(cls, name)
+        setattr(cls, name, protocol)
+    return cls
+
+
+def _fields_of(cls: Any) -> tuple[tuple[str, ...], Mapping[str, Any]]:
+    """The names of a class's fields, and what is the default of those that have one that cannot change."""
+    if issubclass(cls, _Fielded):
+        return cls._names, cls._defaults
+    code = cls.__init__.__code__
+    names = code.co_varnames[1 : code.co_argcount]
+    given = cls.__init__.__defaults__ or ()
+    return names, dict(zip(names[len(names) - len(given) :], given, strict=True))
 
 
 class _Fielded:
@@ -45,7 +67,8 @@ class _Fielded:
     _names: ClassVar[tuple[str, ...]] = ()
     _defaults: ClassVar[Mapping[str, Any]] = {}
     if not TYPE_CHECKING:
-        __dataclass_fields__ = _Fields()
+        __dataclass_fields__ = _Protocol()
+        __dataclass_params__ = _Protocol()
         __hash__ = None
 
     def __init_subclass__(cls, **others: Any) -> None:

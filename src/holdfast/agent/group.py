@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.agent.state import WorkerState
+from holdfast.record import like_dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ DIGEST_CHARACTERS = 12
 """How much of a digest is told to other nodes."""
 
 
+@like_dataclass
 class WorkerSpec:
     """What to run, how many of it on this node, how nodes meet, and how often to try again.
 
@@ -112,6 +114,11 @@ class WorkerSpec:
         name = name[-PROGRAM_MAX_CHARACTERS:]
         return name, sha256("\0".join(arguments).encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_CHARACTERS]
 
+    __hash__ = None  # type: ignore[assignment]  # the fields can change
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and vars(self) == vars(other)
+
     def __repr__(self) -> str:
         return f"WorkerSpec({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
@@ -183,6 +190,7 @@ class WorkerGroup:
         self.state = WorkerState.INIT
 
 
+@like_dataclass
 class RunResult:
     """How a group is: its state, what its workers returned or how they failed, by global rank.
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from holdfast.errors.text import headline
 from holdfast.errors.tree import InputError
+from holdfast.record import like_dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class _Record:
         return self.serialize()
 
 
+@like_dataclass
 class Event(_Record):
     """Something that happened to an agent or a worker.
 
@@ -113,6 +115,7 @@ class Event(_Record):
         self.metadata = {} if metadata is None else metadata
 
 
+@like_dataclass
 class RdzvEvent(_Record):
     """Something that happened in a rendezvous.
 

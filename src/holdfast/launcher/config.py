@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.errors.secret import hiding_secrets
+from holdfast.record import like_dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ RENDEZVOUS_TIMEOUT_S = 900
 """How long a static rendezvous waits for its store, where nobody says otherwise."""
 
 
+@like_dataclass
 class LaunchConfig:
     """The settings of a job. Fields and defaults are those of ``torch.distributed.launcher.api.LaunchConfig``.
 
