@@ -269,6 +269,7 @@ def test_a_store_that_replaced_ours_is_never_used():
                     with pytest.raises(StoreReplacedError, match="was replaced: the agent that served it") as raised:
                         await ask()
                     assert raised.value.is_gone
+                    assert raised.value.is_proven
                 assert replacement.revision == 1
                 assert replacement.next_expiry() is None
                 async with client(second.address) as newcomer:  # which never knew another

@@ -381,8 +381,9 @@ def test_a_store_that_refuses_those_it_let_in_is_another_one():
             with pytest.raises(StoreUnavailableError):
                 await store.get("key")
             for _ in range(2):
-                with pytest.raises(StoreReplacedError, match="token"):
+                with pytest.raises(StoreReplacedError, match="token") as raised:
                     await store.get("key")
+                assert not raised.value.is_proven
 
     run_between(story, own_server_tls())
 

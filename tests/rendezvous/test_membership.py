@@ -281,6 +281,16 @@ def test_a_place_that_refuses_connections_is_no_store_any_more_when_it_did_for_t
     ]
 
 
+def test_a_store_that_was_replaced_by_one_that_knows_the_token_is_gone_at_once():
+    """Workers of its job must not run beside those of the next one for longer than it takes to hear of it."""
+    talk = Talk(store_may_return=False)
+    talk.run()
+    talk.membership.unavailable(KeepAlive(1), talk.now, is_gone=True, is_proven=True)
+    assert [effect.reason for effect in talk.step() if isinstance(effect, Stop)] == [
+        "the store that the nodes meet in is gone"
+    ]
+
+
 def test_a_place_that_may_have_a_store_again_is_waited_for():
     talk = Talk(store_may_return=True)
     talk.run()

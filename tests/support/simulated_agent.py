@@ -145,8 +145,8 @@ class Agent:
                 membership.changed(value, effect.prefix)
             case "unavailable":
                 membership.unavailable(effect, now)
-            case "gone":
-                membership.unavailable(effect, now, is_gone=True)
+            case "gone" | "replaced":
+                membership.unavailable(effect, now, is_gone=True, is_proven=name == "replaced")
         self._look_at_the_view()
         self._step()
 

@@ -149,6 +149,8 @@ class Line:
             store.arrive(lambda: act(*arguments))
         elif self._is_current(connection):
             refused = self._refused if knows_us else self._reset
+            if knows_us and not store.is_gone:
+                refused = self._replaced
             self._clock.after(self._way.latency_s(), self._agent.act, refused, connection)
 
     def _is_another(self, store):
@@ -228,10 +230,16 @@ class Line:
             self._break("unavailable")
 
     def _refused(self, connection):
+        self._is_gone(connection, "gone")
+
+    def _replaced(self, connection):
+        self._is_gone(connection, "replaced")
+
+    def _is_gone(self, connection, how):
         if self._is_current(connection):
             if self._agent.membership.view is None:
                 self.instance = None  # it has seen nothing yet, and takes the store that comes
-            self._break("gone")
+            self._break(how)
 
     def _break(self, name):
         self._unwatch()

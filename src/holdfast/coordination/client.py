@@ -48,8 +48,8 @@ class EmbeddedStore(CoordinationStore):
     """A client of an `EmbeddedServer`. It connects when it is first used, and again after a loss.
 
     It uses one store: the one that it reaches first. If another one is served there later, or one that refuses what
-    the first one accepted, every request raises `StoreReplacedError`. Nobody has to prove anything to be taken for
-    another store, so the caller has to decide when to believe it; the next request tries again.
+    the first one accepted, every request raises `StoreReplacedError`. Anybody on the way can refuse, so the caller has
+    to decide when to believe that (`is_proven`); the next request tries again.
 
     Args:
         host: where the server is.
@@ -151,7 +151,7 @@ class EmbeddedStore(CoordinationStore):
                 self._connection = await self._reach_and_prove()
         except StoreRefusedError as error:
             if self._known_store:
-                raise StoreReplacedError(f"{error} (it let this node in before)") from None
+                raise StoreReplacedError(f"{error} (it let this node in before)", is_proven=False) from None
             raise
         except ConnectionRefusedError:
             raise StoreUnavailableError(f"nobody serves a store at {self._place}", is_gone=True) from None

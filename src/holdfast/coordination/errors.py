@@ -22,10 +22,14 @@ class StoreUnavailableError(CoordinationError):
 
 
 class StoreReplacedError(StoreUnavailableError):
-    """Another store answers where ours was, or somebody who says so. Nothing that we know is in there."""
+    """Another store answers where ours was. Nothing that we know is in there.
 
-    def __init__(self, message: str) -> None:
+    `is_proven` if it knows the token; otherwise it may be somebody on the way.
+    """
+
+    def __init__(self, message: str, *, is_proven: bool = True) -> None:
         super().__init__(message, is_gone=True)
+        self.is_proven = is_proven
 
 
 class StoreRefusedError(CoordinationError):

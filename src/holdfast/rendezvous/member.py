@@ -241,6 +241,9 @@ class Member:
 
     def _unavailable(self, effect: Effect, error: StoreUnavailableError) -> None:
         self.trouble = str(error)
-        if error.is_gone:
-            self.replaced = str(error) if isinstance(error, StoreReplacedError) else ""
-        self._membership.unavailable(effect, self._loop.time(), is_gone=error.is_gone)
+        is_proven = False
+        if isinstance(error, StoreReplacedError):
+            is_proven, self.replaced = error.is_proven, str(error)
+        elif error.is_gone:
+            self.replaced = ""
+        self._membership.unavailable(effect, self._loop.time(), is_gone=error.is_gone, is_proven=is_proven)

@@ -218,8 +218,10 @@ class Membership:
         elif self.me.published is None:
             self.me = replace(self.me, published=SOMETHING)
 
-    def unavailable(self, effect: Effect, now: float, *, is_gone: bool = False) -> None:
-        """A request was not answered: it may or may not have been carried out."""
+    def unavailable(self, effect: Effect, now: float, *, is_gone: bool = False, is_proven: bool = False) -> None:
+        """A request was not answered: it may or may not have been carried out. If the store seems to be gone, that may
+        be proven: another one that knows the token answers in its place.
+        """
         match effect:
             case Grant() | Transact():
                 self._is_writing = False
@@ -231,6 +233,8 @@ class Membership:
         if self.me.cut_off_since is None:
             self.me = replace(self.me, cut_off_since=now)
         self._seems_gone = is_gone and self.view is not None and not self._store_may_return
+        if self._seems_gone and is_proven:
+            self.me = replace(self.me, store_is_gone=True)
 
     def _answered(self) -> None:
         self._seems_gone = False
