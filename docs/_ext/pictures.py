@@ -19,24 +19,38 @@ class Point(NamedTuple):
 
 
 PLACES = {
-    "MEETING": Point(110, 60),
-    "RUNNING": Point(430, 60),
-    "FAILING": Point(750, 60),
-    "DRAINING": Point(110, 260),
-    "WAITING": Point(430, 260),
-    "PAUSED": Point(750, 260),
-    "ENDED": Point(430, 450),
+    "PAUSED": Point(100, 60),
+    "FAILING": Point(370, 60),
+    "MEETING": Point(100, 220),
+    "RUNNING": Point(370, 220),
+    "WAITING": Point(640, 220),
+    "ENDED": Point(880, 220),
+    "DRAINING": Point(370, 380),
 }
 """Where each phase stands. One that the table has and this does not is an error."""
 
 BENDS = {
-    ("RUNNING", "MEETING"): 46.0,
-    ("MEETING", "ENDED"): -300.0,
-    ("RUNNING", "ENDED"): 150.0,
-    ("FAILING", "ENDED"): 300.0,
-    ("FAILING", "MEETING"): 110.0,
+    ("RUNNING", "MEETING"): 50.0,
+    ("WAITING", "MEETING"): 160.0,
+    ("FAILING", "DRAINING"): 190.0,
+    ("MEETING", "ENDED"): -520.0,
+    ("RUNNING", "ENDED"): 130.0,
+    ("PAUSED", "ENDED"): 190.0,
 }
 """How far an arrow swings out to the left of its way, where a straight one would meet something."""
+
+LABELS = {
+    ("MEETING", "RUNNING"): "workers started",
+    ("RUNNING", "FAILING"): "a worker failed",
+    ("RUNNING", "WAITING"): "all succeeded",
+    ("RUNNING", "DRAINING"): "asked to end",
+    ("FAILING", "PAUSED"): "faults in a row",
+    ("PAUSED", "MEETING"): "restart",
+    ("FAILING", "MEETING"): "restart",
+    ("DRAINING", "MEETING"): "restart",
+    ("WAITING", "ENDED"): "all nodes done",
+}
+"""What the main ways are called. The events of each way show when the mouse rests on it, and are in the table."""
 
 BOX = Point(136, 44)
 ARROW_PX = 9.0
@@ -49,9 +63,11 @@ def states() -> str:
         for to in leads_to:
             if to is not phase:
                 ways.setdefault((phase.name, to.name), []).append(in_words(event))
-    arrows = [_arrow(start, end, " or ".join(events)) for (start, end), events in ways.items()]
+    # The main ways last, so that their labels are above the others.
+    in_order = sorted(ways.items(), key=lambda way: way[0] in LABELS)
+    arrows = [_arrow(start, end, " or ".join(events)) for (start, end), events in in_order]
     boxes = [_box(name) for name in dict.fromkeys(name for way in ways for name in way)]
-    return _svg(860, 500, "The phases of an agent", [*arrows, *boxes])
+    return _svg(980, 520, "The phases of an agent", [*arrows, *boxes])
 
 
 def _box(name: str) -> str:
@@ -63,7 +79,7 @@ def _box(name: str) -> str:
     )
 
 
-def _arrow(start: str, end: str, label: str) -> str:
+def _arrow(start: str, end: str, events: str) -> str:
     a, b = PLACES[start], PLACES[end]
     bend = BENDS.get((start, end), 0.0)
     length = math.dist(a, b)
@@ -73,14 +89,14 @@ def _arrow(start: str, end: str, label: str) -> str:
     # The middle of the curve, and a little beside it.
     middle = Point((tail.x + 2 * control.x + tip.x) / 4, (tail.y + 2 * control.y + tip.y) / 4)
     path = f"M{tail.x:.1f} {tail.y:.1f} Q{control.x:.1f} {control.y:.1f} {tip.x:.1f} {tip.y:.1f}"
-    return _way(path, label, Point(middle.x, middle.y + 4), f"{start}-{end}")
+    return _way(path, LABELS.get((start, end), ""), Point(middle.x, middle.y + 4), f"{start}-{end}", events)
 
 
-def _way(path: str, label: str, at: Point, way: str) -> str:
-    return (
-        f'<g class="way" data-way="{way}"><path d="{path}" marker-end="url(#tip)"/>'
-        f'<text x="{at.x:.1f}" y="{at.y:.1f}">{label}</text></g>'
-    )
+def _way(path: str, label: str, at: Point, way: str, events: str = "") -> str:
+    text = f'<text x="{at.x:.1f}" y="{at.y:.1f}">{label}</text>' if label else ""
+    title = f"<title>{events}</title>" if events else ""
+    kind = "way minor" if events and not label else "way"
+    return f'<g class="{kind}" data-way="{way}">{title}<path d="{path}" marker-end="url(#tip)"/>{text}</g>'
 
 
 def _at_edge(box: Point, towards: Point) -> Point:

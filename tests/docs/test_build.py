@@ -82,7 +82,7 @@ def test_the_picture_of_the_phases_has_every_way(built):
         words = re.sub(r"(?<!^)([A-Z])", r" \1", event.__name__).lower()
         assert f"\n{phase}\n{words}\n{leads_to[0]}" in table, f"{phase}, {words} in the table"
         for to in leads_to:
-            way = re.search(rf'data-way="{phase.name}-{to.name}">.*?<text[^>]*>(.*?)</text>', shown)
+            way = re.search(rf'data-way="{phase.name}-{to.name}"><title>(.*?)</title>', shown)
             assert to is phase or words in way[1], f"{phase} to {to}"
 
 
