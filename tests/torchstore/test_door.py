@@ -12,7 +12,8 @@ from network import Network
 from other_users import ALICE, MALLORY, as_user
 from store_peer import GREETING, U32, StorePeer, get, ping, set_, text
 
-from holdfast.torchstore import TorchStoreServer, owners
+from holdfast import socket_owners
+from holdfast.torchstore import TorchStoreServer
 from holdfast.torchstore import door as door_module
 from holdfast.torchstore.access import Access
 from holdfast.torchstore.door import ADMITTED, REFUSED, UNDECIDED, Door
@@ -133,8 +134,8 @@ def test_where_the_kernel_does_not_tell_users_apart_all_are_let_in_and_that_is_s
     def refuse(_):
         raise PermissionError("no netlink in this sandbox")
 
-    monkeypatch.setattr(owners, "Kernel", refuse)
-    monkeypatch.setattr(owners, "_TABLES", {4: "/proc/self/net/none", 16: "/proc/self/net/none"})
+    monkeypatch.setattr(socket_owners, "Kernel", refuse)
+    monkeypatch.setattr(socket_owners, "_TABLES", {4: "/proc/self/net/none", 16: "/proc/self/net/none"})
     server = start()
     for _ in range(3):
         with StorePeer(server.port) as worker:
@@ -150,7 +151,7 @@ def test_a_kernel_without_memory_for_an_answer_lets_nobody_in(start, monkeypatch
     def fail(*_):
         raise OSError(105, "No buffer space available")
 
-    monkeypatch.setattr(owners.Kernel, "ask", fail)
+    monkeypatch.setattr(socket_owners.Kernel, "ask", fail)
     with StorePeer(server.port, greets=False) as peer:
         assert peer.is_ended()
     monkeypatch.undo()

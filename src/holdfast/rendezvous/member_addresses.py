@@ -12,9 +12,9 @@ import socket
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from holdfast.netlink import ROUTE, Kernel, attributes
 from holdfast.rendezvous.errors import RendezvousStateError
 from holdfast.rendezvous.records import Node, decode
-from holdfast.torchstore.netlink import ROUTE, Kernel, attributes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -37,7 +37,7 @@ def access_from(params: RendezvousParameters) -> Access:
 
 def packed(addresses: Iterable[str]) -> frozenset[bytes]:
     """Those that are IP addresses, as the network has them. Names, and what is no address, are left out."""
-    from holdfast.torchstore.owners import end_of
+    from holdfast.socket_owners import end_of
 
     found = set()
     for address in addresses:

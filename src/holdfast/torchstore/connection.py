@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from select import epoll
     from typing import Any
 
+    from holdfast.socket_owners import Address
     from holdfast.torchstore.keyspace import KeySpace
-    from holdfast.torchstore.owners import Address
     from holdfast.torchstore.wire import Pieces
 
 READ_BYTES = 16 << 10

@@ -7,13 +7,13 @@ import time
 from _socket import AF_INET, AF_INET6, SOCK_DGRAM, socket
 from struct import Struct
 
-from holdfast.torchstore.netlink import ROUTE, Kernel, attribute
-from holdfast.torchstore.owners import Owners, end_of, is_open
+from holdfast.netlink import ROUTE, Kernel, attribute
+from holdfast.socket_owners import Owners, end_of, is_open
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from holdfast.socket_owners import Address
     from holdfast.torchstore.access import Access
-    from holdfast.torchstore.owners import Address
     from holdfast.torchstore.telling import Teller
 
 ADMITTED, UNDECIDED, REFUSED = "admitted", "undecided", "refused"

@@ -18,8 +18,8 @@ from holdfast.torchstore.wire import LimitError, ProtocolError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from holdfast.socket_owners import Address
     from holdfast.torchstore.access import Access
-    from holdfast.torchstore.owners import Address
 
 ACCEPT_MAX = 64
 """How many connections are accepted at once, before those that are there get their turn."""

@@ -12,8 +12,8 @@ import pytest
 from network import Network
 from other_users import ALICE, MALLORY, as_user
 
-from holdfast.torchstore import netlink, owners
-from holdfast.torchstore.owners import Owners, end_of
+from holdfast import netlink, socket_owners
+from holdfast.socket_owners import Owners, end_of
 
 PLACES = {
     "IPv4": (socket.AF_INET, "127.0.0.1", socket.AF_INET, "127.0.0.1"),
@@ -31,7 +31,7 @@ PLACES = {
 def way(request, monkeypatch):
     """Both ways to ask: the second is for where there is no netlink."""
     if request.param == "table":
-        monkeypatch.setattr(owners, "Kernel", refuse)
+        monkeypatch.setattr(socket_owners, "Kernel", refuse)
     return request.param
 
 
@@ -166,8 +166,8 @@ def test_a_socket_that_listens_where_the_other_end_was_proves_nothing(listener):
 
 
 def test_where_nothing_can_be_asked_nobody_can_tell(monkeypatch):
-    monkeypatch.setattr(owners, "Kernel", refuse)
-    monkeypatch.setattr(owners, "_TABLES", {4: "/proc/self/net/none", 16: "/proc/self/net/none"})
+    monkeypatch.setattr(socket_owners, "Kernel", refuse)
+    monkeypatch.setattr(socket_owners, "_TABLES", {4: "/proc/self/net/none", 16: "/proc/self/net/none"})
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert not Owners(server).can_tell
 
@@ -199,7 +199,7 @@ def test_a_kernel_that_finds_not_even_who_listens_is_not_asked(monkeypatch):
 )
 def test_nobody_of_a_user_namespace_cannot_tell_others_from_himself(monkeypatch, tmp_path, user, namespace, can_tell):
     (tmp_path / "map").write_text(namespace)
-    monkeypatch.setattr(owners, "NAMESPACE_FILE", str(tmp_path / "map"))
+    monkeypatch.setattr(socket_owners, "NAMESPACE_FILE", str(tmp_path / "map"))
     monkeypatch.setattr(os, "geteuid", lambda: user)
     with socket.create_server(("127.0.0.1", 0)) as server:
         asked = Owners(server)
@@ -209,7 +209,7 @@ def test_nobody_of_a_user_namespace_cannot_tell_others_from_himself(monkeypatch,
 
 IN_NAMESPACE = """
 import ctypes, os, socket, sys
-from holdfast.torchstore.owners import Owners
+from holdfast.socket_owners import Owners
 assert ctypes.CDLL(None).unshare(0x10000000) == 0, "no user namespace"
 print("unshared", flush=True)
 sys.stdin.readline()
@@ -252,7 +252,7 @@ def test_in_a_user_namespace_those_outside_of_it_are_nobody():
 
 AT_OWN_ADDRESS = """
 import os, socket, sys
-from holdfast.torchstore.owners import Owners
+from holdfast.socket_owners import Owners
 for host in sys.argv[1:]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     server = socket.create_server((host, 0), family=family)

@@ -22,7 +22,7 @@ from _socket import AF_INET, AF_INET6, IPPROTO_TCP, TCP_INFO
 from errno import ENOENT
 from struct import Struct
 
-from holdfast.torchstore.netlink import SOCK_DIAG, Kernel
+from holdfast.netlink import SOCK_DIAG, Kernel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
