@@ -165,6 +165,20 @@ def test_a_socket_that_listens_where_the_other_end_was_proves_nothing(listener):
         assert server.user() is None
 
 
+@pytest.mark.root
+def test_a_client_sees_whose_socket_was_accepted_and_nobodys_before(way):
+    """Who listens may be another one than who accepts."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        asked = Owners(client)
+        assert asked.can_tell
+        assert asked.user_at(client, client.getpeername()) is None
+        with as_user(MALLORY):
+            accepted, _ = server.accept()
+        with accepted:
+            assert asked.user_at(client, client.getpeername()) == MALLORY
+        asked.close()
+
+
 def test_where_nothing_can_be_asked_nobody_can_tell(monkeypatch):
     monkeypatch.setattr(socket_owners, "Kernel", refuse)
     monkeypatch.setattr(socket_owners, "_TABLES", {4: "/proc/self/net/none", 16: "/proc/self/net/none"})

@@ -65,18 +65,21 @@ class Owners:
     `can_tell` is False where neither is there, or where the answer would say nothing.
     """
 
-    def __init__(self, listener: socket) -> None:
-        """`listener` is what connections come to: who does not find that one finds none."""
+    def __init__(self, own: socket) -> None:
+        """`own` is a socket of this process that listens or is connected: who does not find that one finds none."""
         self._kernel: Kernel | None = None
         self._find: Callable[[End, End], tuple[int, int, int] | None] | None = None
-        ours = end_of(listener.getsockname())
-        other = (bytes(len(ours[0])), 0, 0)
+        ours = end_of(own.getsockname())
+        try:
+            other = end_of(own.getpeername())
+        except OSError:  # it listens
+            other = (bytes(len(ours[0])), 0, 0)
         for find in (self._ask_kernel, _look_up):
             try:
                 found = find(ours, other)
             except OSError:
                 continue
-            if found is not None and found[0] == _LISTEN:
+            if found is not None and (found[0] == _LISTEN or found[0] in _OUR_STATES):
                 self._find = find
                 break
         self.can_tell = self._find is not None and not _is_anybody(os.geteuid())

@@ -56,6 +56,8 @@ def run(story):
     [
         EmbeddedAccess("node", 29400, b"\0\xff token"),
         EmbeddedAccess("::1", 29400, b"", ("/ca", "/cert", "/key")),
+        EmbeddedAccess("::1", 29400, b"", users=frozenset({7, 1000})),
+        EmbeddedAccess("::1", 29400, b"", users=None),
         EtcdAccess((("a", 1), ("b", 2)), "user", "password", "/ca", None, None, "/holdfast/"),
     ],
 )

@@ -190,6 +190,35 @@ def test_a_job_of_two_machines_under_the_attacks_of_a_third(start, tmp_path, wit
     assert job.end() == [0, 0]
 
 
+HEARD = """
+import encodings.idna, os, socket, sys  # all that is imported: another user may not read where it is
+os.setuid(int(sys.argv[2]))
+with socket.create_connection(("127.0.0.1", int(sys.argv[1])), 60) as connection:
+    connection.settimeout(60)
+    sys.exit(3 if b"--rdzv-conf store_users=" in connection.recv(4096) else 0)
+"""
+
+
+def hear_store(node, port, user):
+    """Whether the store in which machines meet greets a user of its machine."""
+    return node.run([sys.executable, "-c", HEARD, port, user]).wait(DEADLINE_S)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("token", [{}, {"HOLDFAST_TOKEN": TOKEN}], ids=["no token", "token"])
+def test_other_users_of_the_machine_do_not_reach_a_store_on_its_loopback(tmp_path, capfd, token):
+    flags = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:29400"]
+    flags += [f"{PATIENT},store_users={OTHER_USER + 1}"]
+    with Network(1) as network:
+        (node,) = network.nodes
+        job = Running([node, node], tmp_path, flags, token)
+        heard = [hear_store(node, 29400, user) for user in (0, OTHER_USER, OTHER_USER + 1)]
+        assert heard == [ANSWERED, REFUSED, ANSWERED]
+        assert job.end() == [0, 0]
+    said = capfd.readouterr().err
+    assert said.count(f"the store is user 0's, and the node that connects is user {OTHER_USER}'s") == 1
+
+
 @pytest.mark.root
 def test_two_agents_of_one_machine_that_meet_at_its_loopback(tmp_path):
     endpoint = ("127.0.0.1", 29400)

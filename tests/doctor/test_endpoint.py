@@ -8,6 +8,7 @@ import threading
 import pytest
 from embedded_server import TOKEN, ServerProcess
 from etcd_cluster import Certificates
+from other_users import ALICE
 
 from holdfast.coordination.blocking import LoopThread
 from holdfast.coordination.handshake import VERSION, Greeting
@@ -86,6 +87,16 @@ def test_a_store_with_another_token_is_a_problem_that_shows_no_token(server):
     assert "another token" in found.what
     assert "HOLDFAST_TOKEN" in found.advice
     assert "hunter2" not in found.what + found.advice
+
+
+@pytest.mark.root
+def test_another_users_store_is_named():
+    with ServerProcess(user=ALICE) as process:
+        found = told(meeting_at(process.address))["store"]
+        assert found.state is State.PROBLEM
+        assert f"the store is user {ALICE}'s" in found.what
+        assert f"--rdzv-conf store_users={ALICE}+0" in found.advice
+        assert told(meeting_at(process.address, users=frozenset({ALICE})))["store"].state is State.OK
 
 
 def test_a_store_is_not_tried_with_settings_that_a_run_would_refuse(server):

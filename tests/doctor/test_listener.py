@@ -13,6 +13,7 @@ import pytest
 from embedded_server import ServerProcess
 from etcd_cluster import Certificates
 
+from holdfast.coordination.wire import THE_CONNECTION, Failed, Reason, encode, frame
 from holdfast.doctor.listener import Kind, identify, speaks_tls
 
 HOST = "127.0.0.1"
@@ -74,6 +75,12 @@ def speaker(greeting):
 def test_holdfasts_store_is_known_by_its_greeting():
     with ServerProcess() as server:
         assert identify(*server.address).kind is Kind.HOLDFAST
+
+
+def test_holdfasts_store_is_known_by_its_refusal():
+    """It does not greet other users of its machine."""
+    with speaker(frame(THE_CONNECTION, encode(Failed(Reason.REFUSED, "the store is user 1000's")))) as port:
+        assert identify(HOST, port).kind is Kind.HOLDFAST
 
 
 @pytest.mark.torch

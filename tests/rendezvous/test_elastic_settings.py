@@ -59,6 +59,14 @@ def test_the_rank_that_is_asked_for(config, environ, rank):
     assert settings(environ=environ, **config).rank == rank
 
 
+@pytest.mark.parametrize(
+    ("config", "users"),
+    [({}, frozenset()), ({"store_users": "7+1000"}, frozenset({7, 1000})), ({"store_users": "any"}, None)],
+)
+def test_users_who_are_named_may_meet_here(config, users):
+    assert settings(**config).place.access().users == users
+
+
 def test_another_machine_needs_a_token():
     with pytest.raises(InputError, match=r"--rdzv-endpoint node7:29400: .* set HOLDFAST_TOKEN"):
         settings("node7")

@@ -9,12 +9,16 @@ import subprocess
 import sys
 
 import pytest
+from embedded_server import ServerProcess
+from other_users import ALICE, as_user
+from raw_peer import RawPeer
 
+from holdfast.coordination.errors import StoreRefusedError
 from holdfast.errors import InputError
 from holdfast.rendezvous.meeting_place import EmbeddedPlace
 
 
-def embedded(port, is_host=None, host="127.0.0.1", nodes_max=4):
+def embedded(port, is_host=None, host="127.0.0.1", nodes_max=4, **arguments):
     return EmbeddedPlace(
         host,
         port,
@@ -22,6 +26,7 @@ def embedded(port, is_host=None, host="127.0.0.1", nodes_max=4):
         token=b"secret",
         answer_timeout_s=10.0,
         nodes_max=nodes_max,
+        **arguments,
     )
 
 
@@ -52,6 +57,38 @@ def test_the_first_on_a_machine_serves_and_the_next_one_finds_it(held):
         await first.close()
 
     asyncio.run(story(port_of(held)))
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("users", [frozenset(), frozenset({ALICE}), None])
+def test_users_who_are_named_may_be_at_both_ends(held, users):
+    async def serve(port):
+        place = embedded(port, users=users)
+        store = await place.open()
+        with as_user(ALICE):
+            peer = RawPeer(("127.0.0.1", port))
+            await peer.__aenter__()
+        if users == frozenset():
+            assert "store_users" in (await peer.parting()).text
+        else:
+            assert await peer.greeting()
+        await peer.__aexit__()
+        await store.close()
+        await place.close()
+
+    async def connect(address):
+        place = embedded(address[1], is_host=False, users=users)
+        for opened in (await place.open(), place.access().open(10.0)):
+            async with opened as store:
+                if users == frozenset():
+                    with pytest.raises(StoreRefusedError):
+                        await store.get("key")
+                else:
+                    assert await store.get("key") is None
+
+    asyncio.run(serve(port_of(held)))
+    with ServerProcess(user=ALICE) as server:
+        asyncio.run(connect(server.address))
 
 
 def test_who_is_told_not_to_does_not(held):
@@ -97,7 +134,7 @@ def test_a_port_that_is_taken_for_a_moment_is_served_in_the_end(held):
 def test_a_large_job_is_let_in_whatever_limit_the_host_began_with():
     script = """
 import asyncio, resource, socket, sys
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = sys.argv[1:]
 from test_meeting_place import embedded
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 async def story():
@@ -117,6 +154,6 @@ asyncio.run(story())
 """
     if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 2000:
         pytest.skip("this machine allows no process so many descriptors")
-    directory = __file__.rpartition("/")[0]
-    shown = subprocess.run([sys.executable, "-c", script, directory], capture_output=True, text=True, check=False)
+    path = [__file__.rpartition("/")[0], *sys.path]
+    shown = subprocess.run([sys.executable, "-c", script, *path], capture_output=True, text=True, check=False)
     assert shown.stdout == "150\n", shown.stderr

@@ -1,7 +1,8 @@
 """An embedded server as a process of its own.
 
 Run as a program it serves on a free port of the loopback interface, writes the port, and ends with its standard input.
-Its arguments are how many descriptors it may have (0 for as many as there are), and `tls` for a certificate of its own.
+Its arguments are how many descriptors it may have (0 for as many as there are), `tls` for a certificate of its own, and
+the number of the user that it runs as.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ TOKEN = b"secret"
 class ServerProcess:
     """Use it as a context manager. `address` is where it serves."""
 
-    def __init__(self, descriptors_max=0, *, has_tls=False):
-        self._arguments = [str(descriptors_max), "tls" if has_tls else "plain"]
+    def __init__(self, descriptors_max=0, *, has_tls=False, user=None):
+        user = os.geteuid() if user is None else user
+        self._arguments = [str(descriptors_max), "tls" if has_tls else "plain", str(user)]
 
     def __enter__(self):
         self._process = subprocess.Popen(
@@ -65,10 +67,14 @@ class ServerProcess:
             return next(int(line.split()[1]) << 10 for line in status if line.startswith(what))
 
 
-async def serve(has_tls):
+async def serve(has_tls, user):
+    import encodings.idna  # noqa: F401 - all that is imported: another user may not read where it is
+
+    from holdfast.coordination import local_users  # noqa: F401 - the same
     from holdfast.coordination.server import EmbeddedServer
     from holdfast.coordination.tls import own_server_tls
 
+    os.setuid(user)
     server = EmbeddedServer(token=TOKEN, tls=own_server_tls() if has_tls else None)
     await server.start("127.0.0.1", 0)
     print(server.address[1], flush=True)
@@ -83,4 +89,4 @@ if __name__ == "__main__":
     descriptors = int(sys.argv[1])
     if descriptors:
         resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
-    asyncio.run(serve(sys.argv[2] == "tls"))
+    asyncio.run(serve(sys.argv[2] == "tls", int(sys.argv[3])))

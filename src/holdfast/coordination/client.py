@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from holdfast.coordination.client_connection import ClientConnection, EmbeddedWatch, failure
 from holdfast.coordination.errors import StoreRefusedError, StoreReplacedError, StoreUnavailableError
+from holdfast.coordination.loopback import is_loopback
 from holdfast.coordination.model import check
 from holdfast.coordination.queued_watch import BACKLOG_MAX
 from holdfast.coordination.store import CoordinationStore, Watch
@@ -32,6 +33,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ssl
 
+    from holdfast.coordination.local_users import Users
     from holdfast.coordination.model import Changes, Entry, Lease, Outcome, Snapshot, Transaction
     from holdfast.coordination.wire import Request
 
@@ -58,6 +60,7 @@ class EmbeddedStore(CoordinationStore):
         tls: a context for the client's side, without which nothing is said. None for plain text, unless the server
             speaks TLS.
         source: the address of this machine to connect from.
+        users: whose server it may be if `host` is loopback, beside ours and root's. None for all users'.
         connect_timeout_s: how long it may take to reach the server and to prove ourselves.
         answer_timeout_s: how long an answer may take. Beyond it the connection is taken for dead, with all that waits
             on it.
@@ -71,6 +74,7 @@ class EmbeddedStore(CoordinationStore):
         token: bytes = b"",
         tls: ssl.SSLContext | None = None,
         source: str | None = None,
+        users: Users = frozenset(),
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> None:
@@ -80,6 +84,7 @@ class EmbeddedStore(CoordinationStore):
         self._token = token
         self._tls = tls
         self._source = source
+        self._users = users if is_loopback(host) else None
         self._connect_timeout_s = connect_timeout_s
         self._answer_timeout_s = answer_timeout_s
         self._connection: ClientConnection | None = None
@@ -171,7 +176,9 @@ class EmbeddedStore(CoordinationStore):
         found = await resolve(self._host, self._port, family)
         reached = await reach(found, self._source, self._connect_timeout_s)
         tls = None if self._tls is None else (self._tls, self._host)
-        connection = ClientConnection(self._place, self._token, self._answer_timeout_s, self._known_store, tls)
+        connection = ClientConnection(
+            self._place, self._token, self._answer_timeout_s, self._known_store, tls, lambda: self._why_not(reached)
+        )
         try:
             await asyncio.get_running_loop().create_connection(lambda: connection, sock=reached)
             await connection.proven
@@ -183,6 +190,13 @@ class EmbeddedStore(CoordinationStore):
             raise
         self._known_store = connection.store
         return connection
+
+    def _why_not(self, reached: socket.socket) -> str:
+        if self._users is None:
+            return ""
+        from holdfast.coordination.local_users import why_not_served_by
+
+        return why_not_served_by(reached, self._users)
 
     # Asking
 

@@ -67,6 +67,7 @@ class ClientConnection(asyncio.Protocol):
             `own_client_context` that is always possible.
         answer_timeout_s: a request that has no answer for so long ends the connection. A cut cable says nothing.
         known_store: the store that this client has used before. Another one is of no use to it.
+        why_not: asked when the server has greeted: why it must not be answered; "" if it may. It may raise OSError.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class ClientConnection(asyncio.Protocol):
         answer_timeout_s: float,
         known_store: bytes = b"",
         tls: ClientTls | None = None,
+        why_not: Callable[[], str] = str,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.proven: asyncio.Future[None] = loop.create_future()
@@ -92,6 +94,7 @@ class ClientConnection(asyncio.Protocol):
         self._challenge: Challenge | None = None
         self._transport: asyncio.Transport | None = None
         self._tls = tls
+        self._why_not = why_not
         self._tls_session: TlsSession | None = None
         self._waiting: dict[int, tuple[float, asyncio.Future[Answer]]] = {}
         self._watches: dict[int, EmbeddedWatch] = {}
@@ -188,6 +191,8 @@ class ClientConnection(asyncio.Protocol):
         if self._frames.has_more():  # it would be taken for what comes over TLS
             raise ProtocolError("more than a greeting")
         self._greeting = greeting
+        if not self._may_answer():
+            return
         if greeting.has_tls:
             self._begin_tls()
         elif self._tls is not None:
@@ -197,6 +202,16 @@ class ClientConnection(asyncio.Protocol):
             )
         else:
             self._send_proof(greeting, NO_BINDING)
+
+    def _may_answer(self) -> bool:
+        try:
+            why_not = self._why_not()
+        except OSError as error:
+            self._break(f"the store at {self._place} greets, and nobody can say whose it is: {error}")
+            return False
+        if why_not:
+            self._refuse(f"the store at {self._place} is not for this node: {why_not}")
+        return not why_not
 
     def _begin_tls(self) -> None:
         assert self._transport is not None

@@ -42,7 +42,7 @@ _BOOT = (
 
 class EmbeddedAccess(Struct, frozen=True, tag="embedded"):
     """How to reach a store that an agent serves. `tls` are the files of the CA, the certificate and its key, if the
-    user has some. `is_local` says that nobody else's machine is on the way.
+    user has some. `is_local` says that nobody else's machine is on the way. `users` are those of `EmbeddedStore`.
     """
 
     host: str
@@ -50,6 +50,7 @@ class EmbeddedAccess(Struct, frozen=True, tag="embedded"):
     token: bytes
     tls: tuple[str, str, str] | None = None
     is_local: bool = True
+    users: frozenset[int] | None = frozenset()
 
     may_return = False
 
@@ -58,7 +59,9 @@ class EmbeddedAccess(Struct, frozen=True, tag="embedded"):
         from holdfast.coordination.tls import for_client
 
         tls = for_client(self.tls, is_local=self.is_local)
-        return EmbeddedStore(self.host, self.port, token=self.token, tls=tls, answer_timeout_s=answer_timeout_s)
+        return EmbeddedStore(
+            self.host, self.port, token=self.token, tls=tls, users=self.users, answer_timeout_s=answer_timeout_s
+        )
 
 
 class EtcdAccess(Struct, frozen=True, tag="etcd"):

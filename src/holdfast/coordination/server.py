@@ -9,15 +9,19 @@ import sys
 from contextlib import suppress
 
 from holdfast.coordination.keyspace import KeySpace
+from holdfast.coordination.loopback import is_loopback
 from holdfast.coordination.server_connection import Common, ServerConnection
 from holdfast.coordination.service import Service
 from holdfast.coordination.tcp import resolve, set_options
 from holdfast.coordination.unproven import Turns, Unproven, source_of
+from holdfast.coordination.wire import THE_CONNECTION, Failed, Reason, encode, frame
 from holdfast.logger import get_logger
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from holdfast.coordination.local_users import LocalUsers, Users
     from holdfast.coordination.tls import ServerTls
+    from holdfast.socket_owners import Address
 
 HANDSHAKE_TIMEOUT_S = 5.0
 """How long a client may take to prove itself."""
@@ -61,13 +65,24 @@ class EmbeddedServer:
         keyspace: what to serve; a new one unless given.
         token: what clients must know.
         tls: for connections that are encrypted; None for plain text.
+        users: who else of this machine may connect where it listens on loopback: there, only the user who serves it and
+            root may. None for all users.
     """
 
-    def __init__(self, keyspace: KeySpace | None = None, *, token: bytes = b"", tls: ServerTls | None = None) -> None:
+    def __init__(
+        self,
+        keyspace: KeySpace | None = None,
+        *,
+        token: bytes = b"",
+        tls: ServerTls | None = None,
+        users: Users = frozenset(),
+    ) -> None:
         self.keyspace = KeySpace() if keyspace is None else keyspace
         self.connections = 0
         self._token = token
         self._tls = tls
+        self._users = users
+        self._local_users: LocalUsers | None = None
         self._listener: socket.socket | None = None
         self._address: tuple[str, int] | None = None
         self._service: Service | None = None
@@ -100,6 +115,8 @@ class EmbeddedServer:
         if descriptors != resource.RLIM_INFINITY:
             self._open_max = descriptors - min(DESCRIPTORS_SPARE, descriptors // 4)
         self._service = Service(self.keyspace, loop)
+        if self._users is not None and is_loopback(self._address[0]):
+            self._look_at_users(self._listener, self._users)
         loop.add_reader(self._listener, self._accept)
 
     async def close(self) -> None:
@@ -109,6 +126,8 @@ class EmbeddedServer:
         asyncio.get_running_loop().remove_reader(self._listener)
         self._listener.close()
         self._listener = None
+        if self._local_users is not None:
+            self._local_users.close()
         for timer in (self._timer, self._pause):
             if timer is not None:
                 timer.cancel()
@@ -131,7 +150,10 @@ class EmbeddedServer:
             except OSError:  # no descriptor or no memory left, or a network that is down
                 self._accept_later()
                 return
-            self._receive(arrived, source_of(address[0]))
+            if self._local_users is None or self._is_admitted(arrived, address, self._local_users):
+                self._receive(arrived, source_of(address[0]))
+            else:
+                arrived.close()
 
     def _accept_later(self) -> None:
         """Whoever is here without proof for longest goes, and then there may be a descriptor."""
@@ -140,6 +162,36 @@ class EmbeddedServer:
         loop.remove_reader(self._listener)
         self._pause = loop.call_later(ACCEPT_PAUSE_S, loop.add_reader, self._listener, self._accept)
         self._drop_one_of(self._unproven)
+
+    def _look_at_users(self, listener: socket.socket, users: frozenset[int]) -> None:
+        from holdfast.coordination.local_users import LocalUsers
+
+        self._local_users = LocalUsers(listener, users)
+        if not self._local_users.can_tell:
+            log.warning(
+                "the kernel does not tell whose connections come to the store at %s: nothing but a token keeps other "
+                "users of this machine out",
+                "{}:{}".format(*self.address),
+            )
+
+    def _is_admitted(self, arrived: socket.socket, address: Address, local_users: LocalUsers) -> bool:
+        """Whether it comes from a user who may be here. Who may not is told why."""
+        from holdfast.coordination.local_users import two_users
+
+        try:
+            user = local_users.stranger(arrived, address)
+            if user is None:
+                return True
+            why = two_users(server=local_users.user, client=user)
+        except LookupError as error:
+            why = str(error)
+        except OSError:
+            return False
+        self.refused(source_of(address[0]), why)
+        with suppress(OSError):
+            arrived.setblocking(False)
+            arrived.send(frame(THE_CONNECTION, encode(Failed(Reason.REFUSED, why))))
+        return False
 
     def _receive(self, arrived: socket.socket, source: str) -> None:
         """From an accepted socket to a connection that greets."""

@@ -72,6 +72,7 @@ class Meeting(NamedTuple):
         user, password, prefix: for etcd.
         keep_alive_s: how often a node says that it is there.
         ttl_s: how long it may be silent.
+        users: who else may take part on loopback; None for all (c10d).
         complaint: why a run would not start with these settings; "" if it would.
     """
 
@@ -85,6 +86,7 @@ class Meeting(NamedTuple):
     keep_alive_s: float = KEEP_ALIVE_INTERVAL_S
     ttl_s: float = KEEP_ALIVE_INTERVAL_S * KEEP_ALIVE_ATTEMPTS
     is_host: bool | None = None
+    users: frozenset[int] | None = frozenset()
     complaint: str = ""
 
     @property
@@ -125,7 +127,7 @@ def read_meeting(backend: str, endpoint: str, settings: Mapping[str, str], envir
     meeting = Meeting(backend, endpoints, ttl_s=KEEP_ALIVE_INTERVAL_S * attempts)
     try:
         read = ElasticSettings(params, environ)
-        meeting = meeting._replace(keep_alive_s=read.keep_alive_s, ttl_s=read.ttl_s)
+        meeting = meeting._replace(keep_alive_s=read.keep_alive_s, ttl_s=read.ttl_s, users=read.access.users)
         return _with_etcd(meeting, params) if backend == "etcd" else _with_store(meeting, params, environ)
     except InputError as error:
         return meeting._replace(tls=_tls_files(params), complaint=str(error))

@@ -100,6 +100,7 @@ async def introduce(meeting: Meeting) -> Introduction:
             port,
             token=meeting.token,
             tls=tls,
+            users=meeting.users,
             connect_timeout_s=HANDSHAKE_MAX_S,
             answer_timeout_s=HANDSHAKE_MAX_S,
         )
@@ -219,6 +220,8 @@ def _judge_store(facts: Facts, place: str) -> list[Finding]:
     if "token" in what:
         what, _, advice = what.partition(": ")
         advice += '; to compare it without showing it: printf %s "$HOLDFAST_TOKEN" | sha256sum'
+    elif "store_users" in what:
+        what, _, advice = what.partition("; ")
     elif "version" in what or "speak TLS" in what:
         what, _, advice = what.partition(": ")
     elif "no TLS" in what:

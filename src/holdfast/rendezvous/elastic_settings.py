@@ -20,6 +20,7 @@ from holdfast.rendezvous.store_access import access_from
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from holdfast.coordination.local_users import Users
     from holdfast.rendezvous.meeting_place import MeetingPlace
     from holdfast.rendezvous.parameters import RendezvousParameters
 
@@ -66,7 +67,10 @@ class ElasticSettings:
         self.rank = _rank(params, environ)
         self.agent_serves = agent_serves(params.get("store_host"))
         self.access = access_from(params)
-        self.place = _etcd(params, self.ttl_s) if params.backend == "etcd" else _embedded(params, self.ttl_s, environ)
+        if params.backend == "etcd":
+            self.place = _etcd(params, self.ttl_s)
+        else:
+            self.place = _embedded(params, self.ttl_s, self.access.users, environ)
 
 
 def _rank(params: RendezvousParameters, environ: Mapping[str, str]) -> int:
@@ -81,7 +85,7 @@ def _rank(params: RendezvousParameters, environ: Mapping[str, str]) -> int:
     return rank if rank is not None and 0 <= rank < params.max_nodes else NO_RANK
 
 
-def _embedded(params: RendezvousParameters, ttl_s: float, environ: Mapping[str, str]) -> MeetingPlace:
+def _embedded(params: RendezvousParameters, ttl_s: float, users: Users, environ: Mapping[str, str]) -> MeetingPlace:
     from holdfast.coordination.token import check_strength, find_token
 
     if not params.endpoint:
@@ -111,6 +115,7 @@ def _embedded(params: RendezvousParameters, ttl_s: float, environ: Mapping[str, 
         answer_timeout_s=answer_timeout_s(ttl_s),
         nodes_max=params.max_nodes,
         tls_files=(ca, cert, key) if ca and cert and key else None,
+        users=users,
     )
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import ssl
 
     from holdfast.coordination.last_will import EmbeddedAccess, EtcdAccess
+    from holdfast.coordination.local_users import Users
     from holdfast.coordination.server import EmbeddedServer
     from holdfast.coordination.store import CoordinationStore
 
@@ -76,11 +77,13 @@ class EmbeddedPlace(MeetingPlace):
         answer_timeout_s: float,
         nodes_max: int,
         tls_files: tuple[str, str, str] | None = None,
+        users: Users = frozenset(),
     ) -> None:
         """Without `is_host`, the agent serves whose address `host` is; of several on one machine, the first.
 
         `tls_files` are the CA, the certificate and its key, if the user gives them. Without, the host makes a
-        certificate; only where all nodes are on one machine nothing is encrypted.
+        certificate; only where all nodes are on one machine nothing is encrypted. There, `users` may take part beside
+        the one who runs this node and root; None for all.
 
         Raises:
             InputError: one of the files cannot be used.
@@ -92,6 +95,7 @@ class EmbeddedPlace(MeetingPlace):
         self._wants_to_be_host = is_host
         self._token = token
         self._tls_files = tls_files
+        self._users = users
         self._is_local = is_loopback(host)
         self._client_tls = self._make_client_tls()
         self._answer_timeout_s = answer_timeout_s
@@ -104,7 +108,12 @@ class EmbeddedPlace(MeetingPlace):
         if self._wants_to_be_host is not False:
             await self._serve()
         return EmbeddedStore(
-            self._host, self._port, token=self._token, tls=self._client_tls, answer_timeout_s=self._answer_timeout_s
+            self._host,
+            self._port,
+            token=self._token,
+            tls=self._client_tls,
+            users=self._users,
+            answer_timeout_s=self._answer_timeout_s,
         )
 
     def access(self) -> EmbeddedAccess:
@@ -113,7 +122,7 @@ class EmbeddedPlace(MeetingPlace):
         tls = self._tls_files
         if tls is not None:
             tls = (os.path.abspath(tls[0]), os.path.abspath(tls[1]), os.path.abspath(tls[2]))
-        return EmbeddedAccess(self._host, self._port, self._token, tls, self._is_local)
+        return EmbeddedAccess(self._host, self._port, self._token, tls, self._is_local, self._users)
 
     def _make_client_tls(self) -> ssl.SSLContext | None:
         from holdfast.coordination.tls import for_client
@@ -135,7 +144,8 @@ class EmbeddedPlace(MeetingPlace):
         for address in addresses:
             # The server leaves a part of what there is to the rest of the process.
             descriptors.allow(2 * CONNECTIONS_A_NODE * self._nodes_max + DESCRIPTORS_BESIDE)
-            server = EmbeddedServer(token=self._token, tls=for_server(self._tls_files, is_local=self._is_local))
+            tls = for_server(self._tls_files, is_local=self._is_local)
+            server = EmbeddedServer(token=self._token, tls=tls, users=self._users)
             try:
                 await server.start(address, self._port)
             except OSError as error:
