@@ -26,7 +26,8 @@ def packages() -> list[str]:
     """The packages that have public names."""
     import holdfast
 
-    return [f"holdfast.{name}" for name in holdfast.__all__ if not name.startswith("__")]
+    names: list[str] = getattr(holdfast, "__all__")  # noqa: B009 - it is made at run time
+    return [f"holdfast.{name}" for name in names if not name.startswith("__")]
 
 
 def _directive(package_name: str, name: str) -> str:

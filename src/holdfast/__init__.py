@@ -2,25 +2,23 @@
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from holdfast import (
-        agent,
-        cli,
-        coordination,
-        errors,
-        events,
-        launcher,
-        metrics,
-        processes,
-        rendezvous,
-        report,
-        torchstore,
-        watchdog,
-        worker,
-    )
+    from holdfast import agent as agent
+    from holdfast import cli as cli
+    from holdfast import coordination as coordination
+    from holdfast import errors as errors
+    from holdfast import events as events
+    from holdfast import launcher as launcher
+    from holdfast import metrics as metrics
+    from holdfast import processes as processes
+    from holdfast import rendezvous as rendezvous
+    from holdfast import report as report
+    from holdfast import torchstore as torchstore
+    from holdfast import watchdog as watchdog
+    from holdfast import worker as worker
 else:
     from holdfast._lazy import exports
 
-    __getattr__, __dir__ = exports(
+    __getattr__, __dir__, __all__ = exports(
         __name__,
         {
             "agent": (),
@@ -38,22 +36,6 @@ else:
             "worker": (),
         },
     )
+    __all__ += ["__version__"]
 
 __version__ = "0.1.0"
-
-__all__ = [
-    "__version__",
-    "agent",
-    "cli",
-    "coordination",
-    "errors",
-    "events",
-    "launcher",
-    "metrics",
-    "processes",
-    "rendezvous",
-    "report",
-    "torchstore",
-    "watchdog",
-    "worker",
-]

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 def exports(
     package: str, names_by_module: Mapping[str, Sequence[str]]
-) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """The ``__getattr__`` and ``__dir__`` of `package`.
+) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+    """The ``__getattr__``, ``__dir__`` and ``__all__`` of `package`.
 
     `names_by_module` maps a submodule to the public names it holds; a submodule with no names is public itself.
     """
@@ -36,4 +36,4 @@ def exports(
     def names() -> list[str]:
         return sorted({*vars(sys.modules[package]), *home})
 
-    return get, names
+    return get, names, sorted(home)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 else:
     from holdfast._lazy import exports
 
-    __getattr__, __dir__ = exports(
+    __getattr__, __dir__, __all__ = exports(
         __name__,
         {
             "group": ("RunResult", "Worker", "WorkerGroup", "WorkerSpec"),
@@ -25,16 +25,3 @@ else:
             "state": ("WorkerState",),
         },
     )
-
-__all__ = [
-    "ElasticAgent",
-    "HealthCheckServer",
-    "LocalElasticAgent",
-    "RunResult",
-    "SimpleElasticAgent",
-    "Worker",
-    "WorkerGroup",
-    "WorkerSpec",
-    "WorkerState",
-    "create_healthcheck_server",
-]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 else:
     from holdfast._lazy import exports
 
-    __getattr__, __dir__ = exports(
+    __getattr__, __dir__, __all__ = exports(
         __name__,
         {
             "configuration": ("config_from_args", "determine_local_world_size", "parse_min_max_nnodes"),
@@ -25,16 +25,3 @@ else:
             "worker_command": ("run_script_path",),
         },
     )
-
-__all__ = [
-    "check_env",
-    "config_from_args",
-    "determine_local_world_size",
-    "env",
-    "get_args_parser",
-    "main",
-    "parse_args",
-    "parse_min_max_nnodes",
-    "run",
-    "run_script_path",
-]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
     from holdfast._lazy import exports
 
-    __getattr__, __dir__ = exports(
+    __getattr__, __dir__, __all__ = exports(
         __name__,
         {
             "blocking": ("BlockingStore", "LoopThread"),
@@ -38,20 +38,3 @@ else:
             "store": ("CoordinationStore", "Watch"),
         },
     )
-
-__all__ = [
-    "BlockingStore",
-    "CompactedError",
-    "CoordinationError",
-    "CoordinationStore",
-    "EmbeddedServer",
-    "EmbeddedStore",
-    "EtcdStore",
-    "LeaseLostError",
-    "LoopThread",
-    "MemoryStore",
-    "StoreFullError",
-    "StoreRefusedError",
-    "StoreUnavailableError",
-    "Watch",
-]

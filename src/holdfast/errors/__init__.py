@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 else:
     from holdfast._lazy import exports
 
-    __getattr__, __dir__ = exports(
+    __getattr__, __dir__, __all__ = exports(
         __name__,
         {
             "child_failed": ("ChildFailedError",),
@@ -33,17 +33,3 @@ else:
             ),
         },
     )
-
-__all__ = [
-    "Category",
-    "ChildFailedError",
-    "ErrorHandler",
-    "HoldfastError",
-    "InfrastructureError",
-    "InputError",
-    "PlatformError",
-    "ProcessFailure",
-    "UserError",
-    "get_error_handler",
-    "record",
-]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 else:
     from holdfast._lazy import exports
 
-    __getattr__, __dir__ = exports(
+    __getattr__, __dir__, __all__ = exports(
         __name__,
         {
             "destinations": ("event_handler", "set_event_handler"),
@@ -25,17 +25,3 @@ else:
             "records": ("Event", "EventMetadataValue", "EventSource", "NodeState", "RdzvEvent"),
         },
     )
-
-__all__ = [
-    "Event",
-    "EventLog",
-    "EventMetadataValue",
-    "EventSource",
-    "NodeState",
-    "RdzvEvent",
-    "construct_and_record_rdzv_event",
-    "event_handler",
-    "record",
-    "record_rdzv_event",
-    "set_event_handler",
-]

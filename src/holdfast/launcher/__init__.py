@@ -8,12 +8,10 @@ if TYPE_CHECKING:
 else:
     from holdfast._lazy import exports
 
-    __getattr__, __dir__ = exports(
+    __getattr__, __dir__, __all__ = exports(
         __name__,
         {
             "config": ("LaunchConfig",),
             "launching": ("elastic_launch", "launch_agent"),
         },
     )
-
-__all__ = ["LaunchConfig", "elastic_launch", "launch_agent"]

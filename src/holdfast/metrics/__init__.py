@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
     from holdfast._lazy import exports
 
-    __getattr__, __dir__ = exports(
+    __getattr__, __dir__, __all__ = exports(
         __name__,
         {
             "configuration": ("MetricsConfig", "initialize_metrics"),
@@ -28,20 +28,3 @@ else:
             "timing": ("get_elapsed_time_ms", "prof", "profile"),
         },
     )
-
-__all__ = [
-    "ConsoleMetricHandler",
-    "MetricData",
-    "MetricHandler",
-    "MetricStream",
-    "MetricsConfig",
-    "NullMetricHandler",
-    "configure",
-    "getStream",
-    "get_elapsed_time_ms",
-    "initialize_metrics",
-    "prof",
-    "profile",
-    "publish_metric",
-    "put_metric",
-]

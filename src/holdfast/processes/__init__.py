@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 else:
     from holdfast._lazy import exports
 
-    __getattr__, __dir__ = exports(
+    __getattr__, __dir__, __all__ = exports(
         __name__,
         {
             "command": ("SubprocessContext",),
@@ -34,21 +34,3 @@ else:
             "tail": ("TailLog",),
         },
     )
-
-__all__ = [
-    "DefaultLogsSpecs",
-    "LogsDest",
-    "LogsSpecs",
-    "MultiprocessContext",
-    "PContext",
-    "RunProcsResult",
-    "SignalException",
-    "Std",
-    "SubprocessContext",
-    "TailLog",
-    "redirect",
-    "redirect_stderr",
-    "redirect_stdout",
-    "start_processes",
-    "to_map",
-]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 else:
     from holdfast._lazy import exports
 
-    __getattr__, __dir__ = exports(
+    __getattr__, __dir__, __all__ = exports(
         __name__,
         {
             "errors": (
@@ -33,18 +33,3 @@ else:
             "registry": ("RendezvousHandlerRegistry", "rendezvous_handler_registry"),
         },
     )
-
-__all__ = [
-    "RendezvousClosedError",
-    "RendezvousConnectionError",
-    "RendezvousError",
-    "RendezvousGracefulExitError",
-    "RendezvousHandler",
-    "RendezvousHandlerRegistry",
-    "RendezvousInfo",
-    "RendezvousParameters",
-    "RendezvousStateError",
-    "RendezvousStoreInfo",
-    "RendezvousTimeoutError",
-    "rendezvous_handler_registry",
-]

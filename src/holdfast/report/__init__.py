@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 else:
     from holdfast._lazy import exports
 
-    __getattr__, __dir__ = exports(
+    __getattr__, __dir__, __all__ = exports(
         __name__,
         {
             "as_json": ("report_json",),
@@ -22,5 +22,3 @@ else:
             "text": ("report_text",),
         },
     )
-
-__all__ = ["Node", "Run", "find_run", "read_node", "report_json", "report_page", "report_text"]

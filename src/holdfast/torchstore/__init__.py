@@ -6,6 +6,4 @@ if TYPE_CHECKING:
 else:
     from holdfast._lazy import exports
 
-    __getattr__, __dir__ = exports(__name__, {"server": ("TorchStoreServer",)})
-
-__all__ = ["TorchStoreServer"]
+    __getattr__, __dir__, __all__ = exports(__name__, {"server": ("TorchStoreServer",)})

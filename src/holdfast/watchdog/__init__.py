@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 else:
     from holdfast._lazy import exports
 
-    __getattr__, __dir__ = exports(
+    __getattr__, __dir__, __all__ = exports(
         __name__,
         {
             "fifo_client": ("FileTimerClient",),
@@ -28,18 +28,3 @@ else:
             "section": ("TimerClient", "configure", "expires"),
         },
     )
-
-__all__ = [
-    "FileTimerClient",
-    "FileTimerRequest",
-    "FileTimerServer",
-    "LocalTimerClient",
-    "LocalTimerServer",
-    "MultiprocessingRequestQueue",
-    "RequestQueue",
-    "TimerClient",
-    "TimerRequest",
-    "TimerServer",
-    "configure",
-    "expires",
-]

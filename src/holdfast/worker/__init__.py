@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 else:
     from holdfast._lazy import exports
 
-    __getattr__, __dir__ = exports(
+    __getattr__, __dir__, __all__ = exports(
         __name__,
         {
             "identity": (
@@ -47,18 +47,3 @@ else:
             "heartbeats": ("heartbeat", "on_stop", "stop_reason", "stop_requested", "time_left_s"),
         },
     )
-
-__all__ = [
-    "generation",
-    "heartbeat",
-    "local_rank",
-    "local_world_size",
-    "on_stop",
-    "rank",
-    "restart_count",
-    "run_id",
-    "stop_reason",
-    "stop_requested",
-    "time_left_s",
-    "world_size",
-]
