@@ -14,6 +14,7 @@ from holdfast.errors.kind import FailureKind
 from holdfast.rendezvous.decision import LEASE_LOST, Leave, Settings, Start, Stop
 from holdfast.rendezvous.membership import (
     FENCE_AT,
+    GONE_AT,
     RETRY_S,
     STOP_AT,
     Follow,
@@ -271,11 +272,11 @@ def test_a_place_that_refuses_connections_is_no_store_any_more_when_it_did_for_t
     began = talk.now
     talk.membership.unavailable(KeepAlive(1), talk.now, is_gone=True)
     assert talk.step() == []  # anybody on the way can refuse in its name
-    talk.now = began + TTL_S * STOP_AT - 0.1
+    talk.now = began + TTL_S * GONE_AT - 0.1
     talk.membership.unavailable(KeepAlive(1), talk.now, is_gone=True)
     assert Stop not in kinds(talk.step())
-    assert talk.membership.wake_at <= began + TTL_S * STOP_AT
-    talk.now = began + TTL_S * STOP_AT
+    assert talk.membership.wake_at <= began + TTL_S * GONE_AT
+    talk.now = began + TTL_S * GONE_AT
     assert [effect.reason for effect in talk.step() if isinstance(effect, Stop)] == [
         "the store that the nodes meet in is gone"
     ]
@@ -307,7 +308,7 @@ def test_a_place_that_was_taken_for_gone_and_answers_again_is_there():
     talk.membership.unavailable(KeepAlive(1), talk.now, is_gone=True)
     talk.step()
     talk.membership.kept(TTL_S, talk.now + 1.0)
-    talk.now += TTL_S * STOP_AT
+    talk.now += TTL_S * GONE_AT
     assert Stop not in kinds(talk.step())
     assert not talk.membership.me.store_is_gone
 
@@ -318,7 +319,7 @@ def test_a_place_that_falls_silent_after_a_refusal_is_not_gone():
     talk.run()
     talk.membership.unavailable(KeepAlive(1), talk.now, is_gone=True)
     talk.membership.unavailable(KeepAlive(1), talk.now)
-    talk.now += TTL_S * STOP_AT
+    talk.now += TTL_S * GONE_AT
     talk.step()
     assert not talk.membership.me.store_is_gone
 
@@ -329,7 +330,7 @@ def test_a_node_without_a_lease_believes_that_the_store_is_gone_as_late():
     talk.read()
     talk.membership.unavailable(talk.take(Grant), talk.now, is_gone=True)
     assert Leave not in kinds(talk.step())
-    talk.now += TTL_S * STOP_AT
+    talk.now += TTL_S * GONE_AT
     assert Leave in kinds(talk.step())
 
 

@@ -17,10 +17,8 @@ FELT_AS = (FailureKind.COMMUNICATION, FailureKind.CRASH, FailureKind.EXIT)
 FLAPS_S = (0.5, 5.0)
 """How long the agent of a flapping host lives each time."""
 
-REFUSED_S = 3.5
-"""How long somebody on the way refuses connections at most. Three quarters of a lease are 7.5 s, and 2.5 s of them may
-have passed since it was renewed.
-"""
+REFUSED_S = 2.8
+"""How long somebody on the way refuses connections at most: less than a third of a lease, with time to reconnect."""
 
 
 class Faults:

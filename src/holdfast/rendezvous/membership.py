@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 RETRY_S = 0.2
 """How long after a request that failed the next one is made."""
 
+GONE_AT = 1 / 3
+"""A store that refuses connections for this share of a lease is gone. Anybody on the way can refuse a few in its name,
+and a proxy that restarts refuses some, too; a job whose store is really gone should not wait for the rest of its lease.
+"""
+
 STOP_AT = 0.75
 """Of a lease that cannot be renewed, the share of its time after which workers are told to stop ..."""
 
@@ -242,12 +247,10 @@ class Membership:
             self.me = replace(self.me, cut_off_since=None)
 
     def _gone_at(self) -> float:
-        """When to believe that the store is gone. Anybody on the way can refuse connections in its name; a lie ends
-        this node no sooner than a cut line does.
-        """
+        """When to believe that the store is gone, if it is refused all the time until then."""
         if not self._seems_gone or self.me.cut_off_since is None:
             return float("inf")
-        return min(self.me.stop_by, self.me.cut_off_since + self._ttl_s * STOP_AT)
+        return min(self.me.stop_by, self.me.cut_off_since + self._ttl_s * GONE_AT)
 
     # What is to be done
 
