@@ -1,4 +1,4 @@
-"""What an agent does, without input or output: what happens goes in as an event, what to do comes out as effects.
+"""An agent's decisions, without input or output: events go in, effects come out.
 
 ```
              StartSet              one failed
@@ -13,10 +13,11 @@
            ENDED
 ```
 
-One node and many go the same way. The only difference is who judges a failed attempt. A node that is alone does it
-here. Several nodes report it, meet again, and hear the verdict from the rendezvous: the next generation, or the end.
+Jobs of one node and of many follow the same path. The only difference is who judges a failed attempt. A single node
+judges here. Several nodes report the failure, meet again, and get the verdict from the rendezvous: the next generation,
+or the end.
 
-The shell (`simple`) turns what it sees into events, carries out effects in their order, and publishes the state.
+The shell (`simple`) turns what it observes into events, carries out effects in order, and publishes the state.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ if TYPE_CHECKING:
 
 
 class Phase(StrEnum):
-    """Where an agent is."""
+    """The phase of an agent."""
 
     MEETING = "meeting"
-    """It meets the other nodes and starts its workers."""
+    """The agent meets the other nodes and starts its workers."""
 
     RUNNING = "running"
-    """Its workers run."""
+    """The workers run."""
 
     FAILING = "failing"
     """A worker has failed, and the others are being stopped."""
@@ -53,7 +54,7 @@ class Phase(StrEnum):
     """No workers run. The next attempt begins after a pause."""
 
     WAITING = "waiting"
-    """All workers of this node have succeeded, and those of other nodes have not yet."""
+    """All workers of this node have succeeded; those of other nodes have not yet."""
 
     ENDED = "ended"
     """The agent has done its part."""
@@ -69,22 +70,22 @@ class Outcome(StrEnum):
 
 
 class AgentState(Frozen):
-    """All that decisions depend on.
+    """Everything that decisions depend on.
 
     Attributes:
         max_restarts: the restarts that the user allows.
-        window_s: how long workers must have run for all of the budget to be there again; 0 for never.
+        window_s: how long workers must have run to get the whole budget back; 0 for never.
         policy: whether failures that cannot go away by themselves are restarted.
         is_shared: whether the nodes of the job share one budget of restarts, which the rendezvous counts.
-        phase: where the agent is.
+        phase: the agent's phase.
         spent: the restarts that the budget has paid for.
-        forgiven: those that a window gave back.
+        forgiven: the restarts that a window gave back.
         past: what restart decisions remember of earlier failures.
         is_recorded: whether the end of this attempt's workers is in the events.
         leaving: the signal that asked this node to leave.
-        until: when a pause is over, or the time that workers have to end by themselves.
-        outcome: how it ended.
-        reason: why.
+        until: when a pause ends, or the deadline of workers that were asked to end by themselves.
+        outcome: how the agent's part ended.
+        reason: why it ended; while workers drain, why they were asked to.
     """
 
     max_restarts: int
@@ -103,7 +104,7 @@ class AgentState(Frozen):
 
     @property
     def restarts(self) -> int:
-        """All restarts of the job. The number only rises, also where a window gives the budget back."""
+        """All restarts of the job. The number only rises, even if a window gives the budget back."""
         return self.forgiven + self.spent
 
     @property
@@ -139,7 +140,7 @@ _AT_THE_END = {
 
 
 class Met(Frozen):
-    """The nodes have met. `restarts` is the job's count, None if this node counts for itself."""
+    """The nodes have met. `restarts` is the job's count; None if this node counts for itself."""
 
     restarts: int | None = None
 
@@ -157,9 +158,10 @@ class SetSucceeded(Frozen):
 
 
 class SetFailed(Frozen):
-    """Workers of this node have failed, and none that can be stopped is left to wait for.
+    """Workers of this node have failed, and the others have been stopped.
 
-    `text` is the failure in a line. `is_stuck` if one of them cannot be killed, so that no restart can help.
+    `text` is the failure in one line. `is_stuck` means that a worker is stuck in the kernel and cannot be killed, so
+    that no restart can help; the others may still run then.
     """
 
     fault: Fault
@@ -175,28 +177,28 @@ class HangFound(Frozen):
 
 
 class SetFenced(Frozen):
-    """The workers were killed because this node could not renew its lease in time."""
+    """The keeper killed the workers because this node did not renew its lease in time."""
 
 
 class Stopped(Frozen):
-    """No worker of this node runs any more, and the next attempt is about to begin."""
+    """No worker of this node runs any more. The next attempt is about to begin."""
 
 
 class RoundOver(Frozen):
-    """The other nodes want to meet again, or the job has ended. With `may_finish`, there is time to end in peace."""
+    """The other nodes want to meet again, or the job has ended. With `may_finish`, the workers may be drained first."""
 
     reason: str
     may_finish: bool = False
 
 
 class Asked(Frozen):
-    """The workers know that they should end by themselves, and have until then."""
+    """The workers were asked to end by themselves, and have until `until`."""
 
     until: float
 
 
 class DeadlinePassed(Frozen):
-    """The time of a pause, or of workers that were asked to end, is over."""
+    """A pause is over, or the deadline of workers that were asked to end by themselves has passed."""
 
 
 class BarrierLeft(Frozen):
@@ -218,7 +220,7 @@ class NotNeeded(Frozen):
 
 
 class Signalled(Frozen):
-    """Somebody asks this agent to end, by a signal of that name. `text` says so."""
+    """A signal of that name asked this agent to end. `text` describes it."""
 
     name: str
     text: str
@@ -232,7 +234,7 @@ class StartSet(Frozen):
 
 
 class RestartSet(Frozen):
-    """Stop what is left of the workers, meet the other nodes again, and start new workers."""
+    """Stop the remaining workers, meet the other nodes again, and start new workers."""
 
 
 class StopSet(Frozen):
@@ -240,13 +242,13 @@ class StopSet(Frozen):
 
 
 class AskToStop(Frozen):
-    """Ask the workers to end by themselves. `Asked` is the answer, or `DeadlinePassed` if none of them listens."""
+    """Ask the workers to end by themselves. The answer is `Asked`, or `DeadlinePassed` if none of them listens."""
 
     reason: str
 
 
 class LookBeforeStop(Frozen):
-    """See where the workers are, as they are about to be stopped."""
+    """Collect the workers' stacks, because they are about to be stopped."""
 
     reason: str
 
@@ -258,11 +260,11 @@ class AnnounceLeave(Frozen):
 
 
 class Report(Frozen):
-    """Tell the other nodes of the failures here."""
+    """Report this node's failures to the other nodes."""
 
 
 class Record(Frozen):
-    """Write into the run's events how the attempt ended."""
+    """Record in the run's events how the attempt ended."""
 
     outcome: str
     reason: str = ""
@@ -273,33 +275,33 @@ class RecordFailures(Frozen):
 
 
 class RecordWorkers(Frozen):
-    """Write an event for each worker: how it ended, after so many restarts of the job."""
+    """Write an event for each worker: how it ended, and the job's restart count."""
 
     restarts: int
 
 
 class RecordVerdict(Frozen):
-    """Write into the run's events what this node has decided."""
+    """Record this node's verdict in the run's events."""
 
     restarts: bool
     reason: str
 
 
 class Say(Frozen):
-    """Log a line. It is a warning, unless it `is_info`."""
+    """Log a line, as a warning unless `is_info`."""
 
     text: str
     is_info: bool = False
 
 
 class PauseUntil(Frozen):
-    """Let time pass; `DeadlinePassed` is the answer."""
+    """Pause until `at`. The answer is `DeadlinePassed`."""
 
     at: float
 
 
 class WaitForOthers(Frozen):
-    """Wait until the workers of all nodes are done; `BarrierLeft` is the answer."""
+    """Wait until the workers of all nodes are done. The answer is `BarrierLeft`."""
 
 
 class Finish(Frozen):
@@ -355,7 +357,7 @@ ALIVE = (Phase.RUNNING, Phase.FAILING, Phase.DRAINING)
 
 
 def step(state: AgentState, event: Event, now: float) -> Next:
-    """The state after `event`, and what to do about it, in this order."""
+    """The state after `event`, and the effects to carry out, in order."""
     rule, _ = RULES.get((state.phase, type(event)), (None, ()))
     if rule is None:
         raise AssertionError(f"an agent that is {state.phase} cannot hear of {type(event).__name__}")
@@ -363,7 +365,7 @@ def step(state: AgentState, event: Event, now: float) -> Next:
 
 
 def ended(state: AgentState, outcome: Outcome, reason: str = "") -> AgentState:
-    """The state after an end that no event has told of. An end that is known already stays what it is."""
+    """The state after an end without an event. An outcome that is set already stays."""
     return state if state.outcome else state.replace(phase=Phase.ENDED, outcome=outcome, reason=reason, until=None)
 
 
@@ -383,7 +385,7 @@ def _stopped(state: AgentState, _event: Stopped, _now: float) -> Next:
 
 
 def _worker_exited(state: AgentState, _event: WorkerExited, _now: float) -> Next:
-    """Other nodes need not wait until the rest of this node's workers have stopped."""
+    """Report at once: other nodes need not wait until the rest of this node's workers have stopped."""
     return state.replace(phase=Phase.FAILING), ((Report(),) if state.is_shared else ())
 
 
@@ -405,7 +407,7 @@ def _set_failed(state: AgentState, event: SetFailed | HangFound, now: float) -> 
 
 
 def _judge(state: AgentState, event: SetFailed | HangFound, now: float, *, is_stuck: bool) -> Next:
-    """What follows from a failed attempt of a node that decides for itself."""
+    """Judge a failed attempt of a node that decides for itself."""
     from holdfast.rendezvous.restarts import Limits, Past, rule
 
     past = state.past or Past()
@@ -426,7 +428,7 @@ def _judge(state: AgentState, event: SetFailed | HangFound, now: float, *, is_st
     if not ruling.pause_s:
         return state, (*effects, RestartSet())
     pause = Say(f"a pause of {ruling.pause_s:g} s before the next attempt, after faults in a row")
-    until = now + ruling.pause_s  # it passes while the last processes end
+    until = now + ruling.pause_s  # the pause runs while the last processes end
     return state.replace(phase=Phase.PAUSED, until=until), (*effects, pause, StopSet(), PauseUntil(until))
 
 
@@ -450,7 +452,7 @@ def _asked(state: AgentState, event: Asked, _now: float) -> Next:
 
 
 def _drained(state: AgentState, event: Event, _now: float) -> Next:
-    """The workers that were asked to end have done so, or have not in time. A failure of theirs costs no restart."""
+    """The workers that were asked to end did so, or the deadline passed. Their failures cost no restart."""
     effects: tuple[Effect, ...] = ()
     if isinstance(event, SetFailed):
         said = Say(f"while the workers were to end by themselves, {event.text}")
@@ -485,7 +487,7 @@ def _not_needed(state: AgentState, event: NotNeeded, _now: float) -> Next:
 
 
 def _signalled(state: AgentState, event: Signalled, _now: float) -> Next:
-    """Workers that run are asked to end first. Asked a second time, the agent waits for nobody."""
+    """Ask running workers to end by themselves. On a second signal, end without waiting."""
     is_running = state.phase in ALIVE
     said = Say(f"{event.text}{'; passing it on to the workers' if is_running else ''}")
     if not is_running or state.leaving:
@@ -541,4 +543,4 @@ RULES: dict[tuple[Phase, type], tuple[Callable[..., Next], tuple[Phase, ...]]] =
     (_P.WAITING, Stopped): (_stopped, (_P.MEETING,)),
     (_P.WAITING, Signalled): (_signalled, (_P.ENDED,)),
 }
-"""What an agent does about an event in a phase, and the phases that it may lead to. A pair that is missing is a bug."""
+"""The rule for each event in each phase, and the phases that it can lead to. A missing pair is a bug."""

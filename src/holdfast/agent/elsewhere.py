@@ -1,4 +1,4 @@
-"""A failure on another node, as this one shows it."""
+"""Show a failure that another node reported."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ if TYPE_CHECKING:
 
 
 def failure_elsewhere(told: Failure) -> ProcessFailure:
-    """What a node told of its failure, in the form in which failures are shown: the same on every node. Its error file
-    may be on another machine.
+    """Convert a node's failure record to the form in which failures are shown, the same on every node.
+
+    The error file may be on another machine.
     """
     failure = ProcessFailure(told.local_rank, told.pid, told.exit_code, "")
     failure.error_file = told.error_file or failure.error_file

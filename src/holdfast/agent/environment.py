@@ -1,4 +1,4 @@
-"""The environment of a worker: the contract between a launcher and the programs it runs."""
+"""The environment of a worker: the contract between the launcher and the programs that it runs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 def worker_environment(
     group: WorkerGroup, worker: Worker, restart_count: int, agent_environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """What is added to the agent's environment for `worker`. The names are torch's but for HOLDFAST_GENERATION, the
-    number of the round, which unlike the restart count also rises when nodes come and go.
+    """The variables that `worker` gets in addition to the agent's environment.
+
+    The names are torch's or JAX's, except HOLDFAST_GENERATION: the generation's number, which also rises when nodes
+    come and go, unlike the restart count. Variables that hold secrets are blanked.
     """
     spec = group.spec
     env = {
@@ -42,7 +44,7 @@ def worker_environment(
         env.update(_for_jax(group, worker, agent_environment))
     if group.generation is not None:
         env["HOLDFAST_GENERATION"] = str(group.generation)
-    # A program has no use for a token, and many write their environment to where others read it.
+    # Workers do not need a token, and many programs write their environment to places where others can read it.
     env.update(public_environment(agent_environment))
     if spec.virtual_local_rank:
         env["LOCAL_RANK"] = "0"
@@ -51,26 +53,26 @@ def worker_environment(
 
 
 def _agent_serves(spec: WorkerSpec) -> bool:
-    """Where the specification has a master of its own, that one is not the agent's."""
+    """Whether the agent serves the store. It does not if the specification names its own master."""
     return spec.rdzv_handler.use_agent_store and spec.master_addr is None and spec.master_port is None
 
 
 def _for_jax(group: WorkerGroup, worker: Worker, agent_environment: Mapping[str, str]) -> dict[str, str]:
-    """What `jax.distributed.initialize` looks for, or people give it. Nothing else reads these."""
+    """Variables that `jax.distributed.initialize` reads or that users pass to it. Nothing else reads them."""
     address = f"[{group.master_addr}]" if ":" in str(group.master_addr) else group.master_addr
     env = {
         "JAX_COORDINATOR_ADDRESS": f"{address}:{group.coordinator_port}",
         "JAX_NUM_PROCESSES": str(worker.world_size),
         "JAX_PROCESS_ID": str(worker.global_rank),
     }
-    # A single worker may use all devices of its node; of several, each has its own.
+    # A single worker may use all devices of its node; of several workers, each has its own.
     if group.spec.local_world_size > 1 and "JAX_LOCAL_DEVICE_IDS" not in agent_environment:
         env["JAX_LOCAL_DEVICE_IDS"] = "0" if group.spec.virtual_local_rank else str(worker.local_rank)
     return env
 
 
 def _own_device(local_rank: int, visible: str | None) -> str:
-    """The one device that a worker sees: of those that the agent sees, the one at its rank."""
+    """The one device that a worker sees: the device at its local rank among those that the agent sees."""
     if visible is None:
         return str(local_rank)
     devices = [device.strip() for device in visible.split(",")]
@@ -85,7 +87,7 @@ def _own_device(local_rank: int, visible: str | None) -> str:
 
 
 def substitute_local_rank(argument: str, local_rank: int) -> str:
-    """An argument with ``${local_rank}`` replaced; whatever else has a dollar in it stays as it is."""
+    """Replace ``${local_rank}`` in an argument. Any other text with a dollar sign stays as it is."""
     if "$" not in argument:
         return argument
     from string import Template

@@ -1,7 +1,7 @@
-"""What the agent tells of a run: events, to the handler that was chosen and to a file in the run's directory.
+"""The agent's events, written to the chosen handler and to a file in the run's directory.
 
-The first events come before the first worker is started, and nothing may delay that. So they are kept as they
-are, with their true times, and written when the workers run.
+The first events come before the first worker starts, and must not delay it. So they are held with their true times, and
+written when the workers run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class EventWriter:
         self._log: EventLog | None = None
 
     def open(self, path: str | None) -> None:
-        """From now on events are written, to the handler and, if there is a `path`, to that file."""
+        """Start writing events: to the handler and, if `path` is given, to that file."""
         if self._log is None:
             from holdfast.events import EventLog
 
@@ -41,7 +41,7 @@ class EventWriter:
             self._held.clear()
 
     def close(self) -> None:
-        """Write what is held back, and let go of the file; an event that comes later opens it again."""
+        """Write the held events and close the file. A later event opens it again."""
         self.open(None)
         if self._log is not None:
             self._log.close()
@@ -53,7 +53,7 @@ class EventWriter:
             self._log.write(event)
 
     def keep(self, name: str, details: dict[str, Any]) -> None:
-        """An event of ours, for the file of the run alone."""
+        """Record an event of ours, in the run's file only."""
         now, monotonic, facts = time.time(), time.monotonic(), self._facts()
         if self._log is None:
             self._held.append((lambda: self._our_event(name, details, now, monotonic, facts), False))
@@ -82,7 +82,7 @@ class EventWriter:
 
     @contextmanager
     def timed(self, state: str) -> Iterator[None]:
-        """An event for what happens inside, with its duration; of a failure, too."""
+        """Record an event with the duration of the block, even if it fails."""
         began = time.monotonic()
         try:
             yield
@@ -109,7 +109,7 @@ class EventWriter:
         )
 
     def watchdog(self, name: str, worker_id: Any, scopes: str) -> None:
-        """An event of the watchdog: it started, a timer expired, it ended a worker, it stopped."""
+        """Record an event of the watchdog: it started, a timer expired, it ended a worker, it stopped."""
         self._tell("RUNNING", "AGENT", name=name, worker_id=worker_id, scopes=scopes)
 
     def agent_event(self, state: str, run_time_s: int, restarts: int, raw_error: str | None = None) -> Event:
@@ -123,7 +123,7 @@ class EventWriter:
             self._log.write(self._event(state, source, now, facts=facts, **details))
 
     def _facts(self) -> dict[str, Any]:
-        """What is true now and may not be when the event is written."""
+        """Values that may have changed when the event is written."""
         return {"group_rank": self._group.group_rank, "group_world_size": self._group.group_world_size}
 
     def _event(
@@ -155,7 +155,7 @@ class EventWriter:
         }
         if worker is not None:
             worker_id = worker.id
-            # Each in a list, as readers of these events expect.
+            # Readers of these events expect each value in a list.
             more["local_rank"] = [worker.local_rank]
             more["role_rank"] = [worker.role_rank]
             more["role_world_size"] = [worker.role_world_size]

@@ -1,4 +1,4 @@
-"""What an agent looks after: the specification of workers, the workers, their group, and what became of them."""
+"""The workers of an agent: their specification, the workers, their group, and the result."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 PROGRAM_MAX_CHARACTERS = 200
-"""How much of a program's name is told to other nodes: its end."""
+"""How much of a program's name other nodes get: its end."""
 
 DIGEST_CHARACTERS = 12
-"""How much of a digest is told to other nodes."""
+"""How much of a digest other nodes get."""
 
 
 @like_dataclass
 class WorkerSpec:
-    """What to run, how many of it on this node, how nodes meet, and how often to try again.
+    """What to run, how many workers on this node, how nodes meet, and how often to restart.
 
-    A `master_addr` or `master_port` given here wins over that of the rendezvous. `fn` is the old name of
-    `entrypoint`. `min_nodes` and `max_nodes` say how many nodes the job may have, for its report; 0 is not known.
-    With `strict_exit`, a worker that crashes after its program has ended well has failed.
+    A `master_addr` or `master_port` given here overrides that of the rendezvous. `fn` is the old name of `entrypoint`.
+    `min_nodes` and `max_nodes` are the job's number of nodes, for its report; 0 means unknown. With `strict_exit`, a
+    worker that crashes after its program ended well has failed.
     """
 
     def __init__(
@@ -93,21 +93,22 @@ class WorkerSpec:
         self.strict_exit = strict_exit
 
     def get_entrypoint_name(self) -> str:
-        """The command's name, or the function's."""
+        """The name of the command or function."""
         if isinstance(self.entrypoint, str):
             return self.entrypoint.rpartition("/")[2]
         return str(getattr(self.entrypoint, "__qualname__", self.entrypoint))
 
     def get_program(self) -> tuple[str, str]:
-        """What workers run, for nodes to compare: the name of the script, module, command or function, and a digest of
-        its arguments, "" for a function's.
+        """The program, for nodes to compare: its name and a digest of its arguments.
+
+        The name is that of the script, module, command or function. A function's digest is "".
         """
         if not isinstance(self.entrypoint, str):
             return self.get_entrypoint_name(), ""
         from hashlib import sha256
 
         name, arguments = self.get_entrypoint_name(), [str(argument) for argument in self.args]
-        if arguments[:1] == ["-u"]:  # Python, as the command line starts it
+        if arguments[:1] == ["-u"]:  # the command line starts Python with -u
             is_module = arguments[1:2] == ["-m"]
             script, arguments = arguments[1 + is_module], arguments[2 + is_module :]
             name = f"-m {script}" if is_module else script.rstrip("/").rpartition("/")[2]
@@ -124,9 +125,9 @@ class WorkerSpec:
 
 
 class Worker:
-    """One process of a group, by its ranks. `id` is its process's identifier, once it has one.
+    """One process of a group, with its ranks. `id` identifies the process; None before it has started.
 
-    Ranks change from round to round; a worker is made anew for each.
+    Ranks change from generation to generation, so each generation has new workers.
     """
 
     __slots__ = ("global_rank", "id", "local_rank", "role_rank", "role_world_size", "world_size")
@@ -153,7 +154,7 @@ class Worker:
 class WorkerGroup:
     """The workers of one node, which start, restart and stop together.
 
-    `nodes` has the role and the number of workers of every node of the round, if the rendezvous tells.
+    `nodes` has the role and the number of workers of every node in the generation, if the rendezvous provides it.
     """
 
     __slots__ = (
@@ -192,10 +193,10 @@ class WorkerGroup:
 
 @like_dataclass
 class RunResult:
-    """How a group is: its state, what its workers returned or how they failed, by global rank.
+    """The result of a group: its state, and its workers' return values or failures by global rank.
 
-    `terminated` has the exit codes of workers that were stopped because another failed: neither successes nor
-    failures. `victims` is how many workers of other nodes failed with these, and `reason` why there is no restart.
+    `terminated` has the exit codes of workers that were stopped because another failed: neither successes nor failures.
+    `victims` is the number of workers on other nodes that failed because of these. `reason` is why there is no restart.
     """
 
     __hash__ = None  # type: ignore[assignment]  # the fields can change

@@ -1,4 +1,4 @@
-"""A health check that really listens: HTTP 200 while the agent makes progress, 503 when it does not."""
+"""A health check over HTTP: 200 while the agent makes progress, 503 when it does not."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 REQUEST_TIMEOUT_S = 2.0
-"""How long one client may take to ask, from when it connects."""
+"""How long one client has to send its request after it connects."""
 
 REQUEST_MAX_BYTES = 8 << 10
-"""How long a request may be."""
+"""The longest request."""
 
 CLIENTS_MAX = 64
-"""How many clients may be asking at a time. Beyond it the oldest is dropped: honest ones ask at once."""
+"""How many clients can be connected at a time. Beyond that the oldest is dropped: honest clients send at once."""
 
 
 class HealthCheckServer:
     """Answers every GET: 200 if `alive_callback`, the Unix time of the last progress, is at most `timeout` s old.
 
-    Listens on `host` (all addresses of this machine: it is asked from outside) and `port` (0: a free one, see `port`
-    after `start`). The body is a JSON object with `healthy`, `last_progress_age_s` and `timeout_s`.
+    Listens on `host` (by default all addresses of this machine, because checks come from outside) and `port` (0 for a
+    free one; see `port` after `start`). The body is a JSON object with `healthy`, `last_progress_age_s` and
+    `timeout_s`.
 
-    Clients that are slow, silent or many do not keep others from their answers.
+    Slow, silent or many clients do not delay the answers to others.
     """
 
     def __init__(self, alive_callback: Callable[[], float], port: int, timeout: float, host: str = "") -> None:
@@ -40,7 +41,7 @@ class HealthCheckServer:
 
     @property
     def alive_callback(self) -> Callable[[], float]:
-        """What says when there was progress for the last time, in Unix seconds."""
+        """The function that returns the time of the last progress, in Unix seconds."""
         return self._alive_callback
 
     @alive_callback.setter
@@ -48,7 +49,7 @@ class HealthCheckServer:
         self._alive_callback = callback
 
     def start(self) -> None:
-        """Begin to answer. OSError if the port is taken."""
+        """Start the server. Raises OSError if the port is taken."""
         if self._thread is not None:
             return
         import os
@@ -64,7 +65,7 @@ class HealthCheckServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop answering; returns when nothing is left of it."""
+        """Stop the server, and return when its thread has ended."""
         if self._thread is None or self._listener is None:
             return
         import os
@@ -77,7 +78,7 @@ class HealthCheckServer:
             os.close(fd)
 
     def answer(self) -> tuple[int, dict[str, object]]:
-        """The status and the body of an answer given now."""
+        """The status and body of an answer given now."""
         age_s = max(0.0, time.time() - self._alive_callback())
         healthy = age_s <= self._timeout
         return (200 if healthy else 503), {
@@ -87,12 +88,12 @@ class HealthCheckServer:
         }
 
     def _serve(self) -> None:
-        """One thread for all clients; it sleeps while nobody asks."""
+        """Serve all clients in one thread, which sleeps while there are none."""
         import selectors
         from contextlib import suppress
 
         assert self._listener is not None
-        clients: dict[socket.socket, _Client] = {}  # the oldest first
+        clients: dict[socket.socket, _Client] = {}  # oldest first
         with selectors.DefaultSelector() as selector:
 
             def drop(connection: socket.socket) -> None:
@@ -109,7 +110,7 @@ class HealthCheckServer:
                     if key.fileobj == self._wake[0]:
                         is_over = True
                     elif key.fileobj is self._listener:
-                        with suppress(OSError):  # it has left between the wake-up and the accept, say
+                        with suppress(OSError):  # the client may have left between the wake-up and the accept
                             arrived = self._listener.accept()[0]
                             arrived.setblocking(False)
                             clients[arrived] = _Client(arrived)
@@ -125,7 +126,7 @@ class HealthCheckServer:
                 drop(connection)
 
     def _tell(self, client: _Client) -> None:
-        """What fits into a socket's buffer is sent at once; who does not read has no answer."""
+        """Send the answer without waiting: it fits into a socket's buffer. A client that does not read gets none."""
         import json
         from contextlib import suppress
 
@@ -140,7 +141,7 @@ class HealthCheckServer:
 
 
 class _Client:
-    """Somebody who is asking."""
+    """A connected client."""
 
     __slots__ = ("_data", "connection", "deadline")
 
@@ -150,7 +151,7 @@ class _Client:
         self._data = b""
 
     def read(self) -> bool:
-        """Take in what has come; true once there is nothing more to wait for."""
+        """Read the data that has arrived. True once there is nothing more to wait for."""
         try:
             data = self.connection.recv(REQUEST_MAX_BYTES)
         except BlockingIOError:
@@ -171,5 +172,5 @@ _REASONS = {200: "OK", 503: "Service Unavailable", 501: "Not Implemented"}
 def create_healthcheck_server(
     alive_callback: Callable[[], float], port: int, timeout: float, host: str = ""
 ) -> HealthCheckServer:
-    """The server that an agent makes if nobody gives it one."""
+    """The server that an agent makes by default."""
     return HealthCheckServer(alive_callback, port, timeout, host)

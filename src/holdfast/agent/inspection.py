@@ -1,7 +1,7 @@
-"""Where the workers are: told to a person who asks and to another node, and found out when one makes no progress.
+"""Collect the workers' stacks: for a user, for another node, or because a worker makes no progress.
 
-Whoever asks first gathers the stacks of all ranks of all nodes through the store, before anything is stopped, so that
-the one rank that stands elsewhere can be seen.
+The first node to ask gathers the stacks of all ranks of all nodes through the store, before anything is stopped. So the
+one rank that is elsewhere can be seen.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ if TYPE_CHECKING:
     from holdfast.stacks.wire import RankStacks
 
 ANSWER_MAX_S = 20.0
-"""How long the answers of the other nodes are waited for."""
+"""How long a node waits for the answers of the others."""
 
 GLANCE_S = 1.0
-"""How often the wait for them is interrupted to see whether there is still a reason for it."""
+"""The interval at which that wait checks whether there is still a reason for it."""
 
 ASK_AGAIN_S = 0.5
-"""How long a node waits that cannot ask because another one does."""
+"""How long a node waits before it asks again, if another node is asking."""
 
 OTHERS_TURN_S = 60.0
-"""How long a node that was asked about a hang leaves it to the one that asked to end the attempt."""
+"""How long a node that was asked about a hang leaves it to the asking node to end the attempt."""
 
 TIMEOUT_ANSWER_MAX_S = 3.0
-"""How long a node whose worker waited for a peer in vain waits for the answers of the others before it says so: then
-their workers are stopped.
+"""How long a node whose worker timed out waiting for a peer waits for the others' answers before it reports the
+failure. The report stops their workers.
 """
 
 NEWS_STEP_S = 0.05
-"""How often a node that leaves the question to another one looks whether that one's request has come."""
+"""How often a node that lets another one ask checks for the other's request."""
 
 STACK_MAX_CHARS = 4_000
-"""How much of the stack of the worker that hangs is in its failure; the file has all of it."""
+"""How much of the hanging worker's stack is in its failure. The file has all of it."""
 
 TOLD = "told"
-"""In place of a node's rank, in the key that says that whoever asked has told of what it found."""
+"""Stands for a node's rank in the key which says that the asking node has reported what it found."""
 
 _HANG = "hang: "
 _TIMEOUT = "timeout: "
@@ -63,7 +63,7 @@ log = get_logger(__name__)
 
 
 class Hang:
-    """Workers that made no progress: the one to blame, as a failure, and the rank of its node, None for this one."""
+    """A hang: the worker to blame, as a failure, and the rank of its node; None for this node."""
 
     __slots__ = ("failure", "node_rank", "rank")
 
@@ -74,7 +74,7 @@ class Hang:
 
 
 class Inspection:
-    """Looks after one agent's workers, attempt after attempt. A `hang_timeout_s` of 0 lets them hang."""
+    """Inspects one agent's workers, in all attempts. With a `hang_timeout_s` of 0, hangs are not detected."""
 
     def __init__(self, group: WorkerGroup, chronicle: RunEvents, hang_timeout_s: float) -> None:
         self._group = group
@@ -93,10 +93,10 @@ class Inspection:
         self._hang_name = ""
         self._timeout_name = ""
         self.has_seen_hang = False
-        """Whether the workers of this attempt were looked at because of a hang: here, or on another node."""
+        """Whether the stacks of this attempt were collected because of a hang or a timeout, here or on another node."""
 
     def begin(self, context: PContext, pages: Mapping[int, str], run_dir: str | None) -> None:
-        """The workers of an attempt have started."""
+        """Begin an attempt: its workers have started."""
         self._pages, self._pids = pages, context.pids()
         self._began = time.monotonic()
         self._quiet_until = 0.0
@@ -106,7 +106,7 @@ class Inspection:
             from holdfast.agent.requests import NAME, Requests
 
             self._run_dir = run_dir
-            with suppress(OSError):  # nobody can ask then, and that is no reason to fail
+            with suppress(OSError):  # then no requests can be sent, which is no reason to fail
                 self._requests = Requests(os.path.join(run_dir, NAME))
         if self._hang_timeout_s > 0:
             from holdfast.agent.progress import Progress, WatchedWorker
@@ -115,7 +115,7 @@ class Inspection:
             self._progress = Progress(self._hang_timeout_s, watched, context.output_bytes, self._began)
 
     def workers_ended(self) -> None:
-        """All workers of the attempt have ended: there is nothing to look at here. Whoever asks is told so."""
+        """End an attempt: all its workers have ended. Later requests get no stacks from this node."""
         self._progress, self._pids = None, {}
 
     def close(self) -> None:
@@ -128,8 +128,8 @@ class Inspection:
             poll.register(self._requests, select.POLLIN)
 
     def wait_s(self) -> float | None:
-        """How long it is until there is something to look at by itself."""
-        if self._newest_wish() is not None:  # the word of it may have been taken for that of something else
+        """How long until the next look is due without any notification; None if there is none."""
+        if self._newest_wish() is not None:  # its notification may have been mistaken for another
             return 0.0
         at = self._ask_at if self._asked else float("inf")
         if self._progress is not None:
@@ -137,7 +137,7 @@ class Inspection:
         return None if at == float("inf") else max(0.0, at - time.monotonic())
 
     def look(self) -> Hang | None:
-        """Answer whoever has asked, and see whether a worker hangs."""
+        """Answer requests, and check whether a worker hangs."""
         wanted, self._wanted = self._newest_wish(), None
         if wanted is not None:
             self._answer(wanted.id, wanted.reason)
@@ -158,13 +158,14 @@ class Inspection:
     # Asking and answering
 
     def _newest_wish(self) -> StacksRequest | None:
-        """What another node has asked for, if it has no answer yet."""
+        """Another node's request that is not answered yet."""
         self._wanted = self._group.spec.rdzv_handler.stacks_wanted() or self._wanted
         return self._wanted
 
     def _inspect(self, name: str, reason: str) -> tuple[Dump, str] | None:
-        """The stacks of all ranks: of this node and of the others. Returns where they are kept, too. None if the others
-        cannot be asked now, because another node asks.
+        """Collect the stacks of all ranks of all nodes. Returns them and the path of their file.
+
+        None if the others cannot be asked now, because another node is asking.
         """
         from holdfast.stacks.dump import gather
 
@@ -189,7 +190,7 @@ class Inspection:
                 missing[f"node {node}"] = found
             else:
                 ranks.update(self._new_ranks(found, ranks))
-        if asks and not reason.startswith(_HANG):  # of a hang, one node judges, and the attempt ends with that
+        if asks and not reason.startswith(_HANG):  # for a hang one node judges, and that ends the attempt
             self._let_others_ask(name)
         is_complete = not missing and len(others) + 1 == (group.group_world_size or 1)
         ended = self._ended(ranks, is_complete=is_complete)
@@ -218,11 +219,11 @@ class Inspection:
             self._group.store.set(_key(name, self._group.group_rank or 0), encode(ranks))
         except SignalException:
             raise
-        except Exception as error:  # noqa: BLE001 - whoever asked will do without
+        except Exception as error:  # noqa: BLE001 - the asking node does without
             log.warning("the stacks that another node asked for could not be sent: %s", error)
 
     def _answer_of(self, name: str, node: int | str, deadline: float) -> dict[int, RankStacks] | str:
-        """The stacks of a node's ranks, or why there are none."""
+        """The stacks of a node's ranks, or the reason why there are none."""
         from holdfast.stacks.wire import decode
 
         key = _key(name, node)
@@ -239,11 +240,11 @@ class Inspection:
                     return f"it was not waited for: {over.reason}"
                 if left_s <= GLANCE_S:
                     return "it did not answer in time"
-            except Exception as error:  # noqa: BLE001 - a node that is gone, or a store that is
+            except Exception as error:  # noqa: BLE001 - the node or the store may be gone
                 return f"it did not answer: {error}"
 
     def _new_ranks(self, told: Mapping[int, RankStacks], known: Collection[int]) -> dict[int, RankStacks]:
-        """Of what a node told, the ranks that there are, that are not ours, and that nobody told of before it."""
+        """The ranks in a node's answer that exist, are not ours, and are not in `known`."""
         mine = {worker.global_rank for worker in self._group.workers}
         world_size = self._group.workers[0].world_size
         return {
@@ -253,7 +254,7 @@ class Inspection:
         }
 
     def _others(self) -> list[int]:
-        """The other nodes, if there is a way to ask them."""
+        """The other nodes; none if there is no way to ask them."""
         group = self._group
         if group.store is None or group.nodes is None or not group.spec.rdzv_handler.counts_restarts:
             return []
@@ -266,7 +267,7 @@ class Inspection:
                 self._group.store.delete_key(_key(name, node))
         except SignalException:
             raise
-        except Exception as error:  # noqa: BLE001 - the round's end does it, too
+        except Exception as error:  # noqa: BLE001 - the end of the generation removes them, too
             log.info("the stacks that were asked for stay in the store: %s", error)
 
     def _ranks_here(self) -> dict[int, RankStacks]:
@@ -291,7 +292,7 @@ class Inspection:
         return {rank: page.numbers[STEP] for rank, page in pages.items() if page is not None and page.numbers[BEATS]}
 
     def _ended(self, known: Collection[int], *, is_complete: bool) -> list[int]:
-        """The ranks that have no stacks because their process has ended: of all nodes if all have answered."""
+        """The ranks without stacks because their process has ended: of all nodes if all answered, else of this node."""
         mine = {worker.global_rank for worker in self._group.workers}
         expected = set(range(self._group.workers[0].world_size)) if is_complete else mine
         return sorted(expected - set(known))
@@ -312,13 +313,13 @@ class Inspection:
         self._run_events.stacks(reason, file, dump.outliers, where)
         return os.path.join(self._run_dir, file)
 
-    # Time-outs of collectives
+    # Timeouts of collectives
 
     def ask_after_timeout(self, why: str, here: Mapping[int, RankStacks]) -> dict[int, RankStacks]:
-        """A worker waited for a peer in vain, and nothing is stopped on other nodes yet: where their workers are.
+        """Ask where the other nodes' workers are, after a worker timed out waiting for a peer.
 
-        `here` is where those of this node were. Where several nodes find out at once, one of them asks. The others
-        answer, and hold back what they know until it has spoken.
+        Nothing is stopped on other nodes yet. `here` has the stacks of this node's workers. If several nodes time out
+        at once, one of them asks. The others answer, and hold back their own report until it has reported.
         """
         others = self._others()
         if not others:
@@ -343,13 +344,13 @@ class Inspection:
         return found
 
     def timeout_told(self) -> None:
-        """What `ask_after_timeout` has brought to light is told: the nodes that hold back may speak."""
+        """The result of `ask_after_timeout` is reported: let the nodes that hold back report theirs."""
         if self._timeout_name:
             try:
                 self._group.store.set(_key(self._timeout_name, TOLD), b"")
             except SignalException:
                 raise
-            except Exception as error:  # noqa: BLE001 - they wait for a limited time
+            except Exception as error:  # noqa: BLE001 - their wait is limited
                 log.info("the other nodes could not be told: %s", error)
             self._timeout_name = ""
 
@@ -368,16 +369,16 @@ class Inspection:
     # Hangs
 
     def withdraw(self) -> None:
-        """What was found was no hang: the workers have ended by themselves. Others may ask again."""
+        """Withdraw a hang: the workers have ended by themselves. Lets others ask again."""
         self._quiet_until = time.monotonic() + ASK_AGAIN_S
         self.has_seen_hang = False
         if self._others():
             self._let_others_ask(self._hang_name)
 
     def _judge(self, hung: list[Hung]) -> Hang | None:
-        """All stand still because of one: the rank that the others wait for, or else the first that made no progress.
+        """Find the rank to blame: the one that the others wait for, or else the first that made no progress.
 
-        None if another node is at it, or if the round or the worker came to its end meanwhile.
+        None if another node is asking, or if the generation or the worker has ended meanwhile.
         """
         from holdfast.errors.failure import ProcessFailure
         from holdfast.errors.kind import FailureKind
@@ -393,7 +394,7 @@ class Inspection:
             self._quiet_until = time.monotonic() + ASK_AGAIN_S
             return None
         dump, file = found
-        if rank not in dump.ranks:  # it has ended, and whoever looks next is told how
+        if rank not in dump.ranks:  # it has ended; the next look finds out how
             self.withdraw()
             return None
         if dump.outliers:
@@ -419,11 +420,11 @@ class Inspection:
         return Hang(rank, failure, node_rank)
 
     def _place_of(self, rank: int) -> tuple[int | None, int]:
-        """The node of a rank, None for this one, and its local rank there. Workers that have ended count, too."""
+        """A rank's node, None for this one, and its local rank there. Also for workers that have ended."""
         for worker in self._group.workers:
             if worker.global_rank == rank:
                 return None, worker.local_rank
-        assert self._group.nodes is not None  # else no other node was asked
+        assert self._group.nodes is not None  # otherwise no other node was asked
         return place_of(self._group.nodes, rank)
 
 

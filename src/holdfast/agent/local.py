@@ -1,4 +1,4 @@
-"""The agent of one machine: its workers are processes of it, and one wait covers all that can happen to them."""
+"""The agent of one machine: workers are its processes, and one wait covers everything that can happen to them."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ PREFIX_TEMPLATE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
 PAGE = "HOLDFAST_WORKER_PAGE"
 
 RUN_PATH = ("holdfast.cli.worker_command", "run_script_path")
-"""The function that `holdfast run --run-path` runs: its first argument is the script, which is what matters."""
+"""The function that `holdfast run --run-path` runs. Its first argument is the script."""
 
 EVENT_LOG = "events.jsonl"
-"""The file of a run's events, in its directory."""
+"""The file of a run's events, in the run's directory."""
 
 STOP_GRACE_S = 30.0
-"""How long workers that listen for it have to end by themselves, where nobody says otherwise."""
+"""How long workers that listen for a stop request have to end by themselves, by default."""
 
 PORT_MAX = (1 << 16) - 1
 PORT_MAX_DIGITS = 5
 
 HEALTH_CHECK_TIMEOUT_S = 60
-"""How old the last progress may be before the health check says that the agent is not healthy."""
+"""The longest time since the last progress for the health check to report the agent as healthy."""
 
 log = get_logger(__name__)
 
@@ -65,7 +65,7 @@ log = get_logger(__name__)
 class LocalElasticAgent(SimpleElasticAgent):
     """Runs functions or commands as processes of this machine.
 
-    The waits are for the kernel's word: an exit, a signal, a timer's request, or the nearest deadline.
+    Waits are for notifications by the kernel: an exit, a signal, a timer's request, or the nearest deadline.
     """
 
     def __init__(
@@ -190,8 +190,9 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._pcontext.disturbed(self._survivors.take(running, reason), now)
 
     def _show_survivors(self, result: RunResult) -> None:
-        """Where the others were, with the failure that is shown as the cause. Several nodes show the same words, and
-        none knows where the workers of the others were: there, the report has it.
+        """Add to the root cause where the other workers were. Only on a single node.
+
+        Several nodes show the same text, and none knows where the others' workers were. For them, the report has it.
         """
         if not result.is_failed() or not result.failures or (self._worker_group.group_world_size or 1) > 1:
             return
@@ -200,14 +201,14 @@ class LocalElasticAgent(SimpleElasticAgent):
         in_order(result.failures)[0][1].survivors = tuple(self._survivors.where())
 
     def _make_template(self, warm: bool | Sequence[str]) -> Template | None:
-        """What workers are forked from, if they are of a kind that can be."""
+        """The template that workers are forked from; None if they cannot be forked."""
         from holdfast.warm.template import Template
 
         spec = self._worker_group.spec
         modules = None if isinstance(warm, bool) else warm
         if not isinstance(spec.entrypoint, str):
             if self._start_method == "fork":
-                return None  # they are forked from this very process
+                return None  # they are forked from this process
             name = getattr(spec.entrypoint, "__module__", "")
             if (name, getattr(spec.entrypoint, "__name__", "")) == RUN_PATH:
                 return Template([sys.executable], modules, str(spec.args[0]))
@@ -235,7 +236,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         }
 
     def _event_log_path(self) -> str | None:
-        # The run's directory is there once the logs of the first attempt have their place.
+        # The run's directory exists once the logs of the first attempt are set up.
         directory = getattr(self._logs_specs, "run_dir", None)
         return os.path.join(directory, EVENT_LOG) if directory else None
 
@@ -248,7 +249,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         for source in (self._watchdog, self._unserved_store(worker_group), worker_group.spec.rdzv_handler.fileno()):
             if source is not None:
                 poll.register(source, select.POLLIN)
-        if self._state.phase is Phase.RUNNING:  # nobody looks at workers that are being stopped
+        if self._state.phase is Phase.RUNNING:  # workers that are being stopped are not inspected
             self._inspection.register(poll)
         waits_s = self._waits_s(worker_group.spec)
         with Uninterrupted(), SignalWakeUp() as signals:
@@ -258,7 +259,7 @@ class LocalElasticAgent(SimpleElasticAgent):
             poll.poll(poll_ms(min(waits_s)) if waits_s else None)
 
     def _waits_s(self, spec: WorkerSpec) -> list[float]:
-        """How long it is until something is due that no descriptor tells of."""
+        """The times until events that no descriptor reports."""
         assert self._pcontext is not None
         look_in_s = self._inspection.wait_s() if self._state.phase is Phase.RUNNING else None
         expires = None if self._watchdog is None else self._watchdog.next_deadline()
@@ -274,7 +275,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         return [wait_s for wait_s in waits_s if wait_s is not None]
 
     def _serve_store(self, worker_group: WorkerGroup) -> None:
-        """Not before somebody connects: most of what is needed for it is then imported while workers import torch."""
+        """Start the store only when a client connects: most of its imports then run while workers import torch."""
 
     def _unserved_store(self, worker_group: WorkerGroup) -> TorchStoreServer | None:
         store = None if worker_group.hosting is None else worker_group.hosting.store
@@ -290,7 +291,7 @@ class LocalElasticAgent(SimpleElasticAgent):
             self._watchdog.read()
             now = time.time()
             overdue = self._watchdog.get_expired_timers(now).keys()
-            if overdue:  # the watchdog leaves no time to ask
+            if overdue:  # after the watchdog kills, it is too late to ask
                 local_ranks = [rank for rank, pid in self._pcontext.pids().items() if pid in overdue]
                 self._survivors.take_overdue(local_ranks, "a timer expired")
             self._watchdog.expire(now)
@@ -322,13 +323,13 @@ class LocalElasticAgent(SimpleElasticAgent):
         return WorkerExited()
 
     def _look_closer(self, worker_group: WorkerGroup) -> Event | None:
-        """See whether workers hang, or are stuck in the kernel."""
+        """Check whether workers hang, or are stuck in the kernel."""
         assert self._pcontext is not None
         hang = self._inspection.look()
         if hang is None:
             stuck = SetFailed(self._fault(self._result), outline(self._result), is_stuck=True)
             return stuck if self._is_stuck() else None
-        # It took a while to see where they are. What has happened by itself meanwhile is what happened.
+        # Collecting the stacks took a while. An end that happened meanwhile takes precedence over the hang.
         news = super()._look(worker_group) or self._first_failure(worker_group)
         if news is not None:
             self._inspection.withdraw()
@@ -338,7 +339,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         return HangFound(self._fault(result), outline(result))
 
     def _result_of(self, worker_group: WorkerGroup, ended: RunProcsResult) -> RunResult:
-        """How a set ended, by global ranks."""
+        """The result of a set that ended, by global rank."""
         ranks = {worker.local_rank: worker.global_rank for worker in worker_group.workers}
         self._warn_of_late_crashes(ranks, ended)
         if not ended.is_failed():
@@ -359,7 +360,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         )
 
     def _warn_of_late_crashes(self, ranks: dict[int, int], ended: RunProcsResult) -> None:
-        """Crashes after a good end are no failures, but nobody should miss them."""
+        """Warn of crashes after a successful end: they are not failures, but the user should know."""
         for local_rank, crash in ended.late_crashes.items():
             if crash.pid in self._told_late_crashes:
                 continue
@@ -373,7 +374,7 @@ class LocalElasticAgent(SimpleElasticAgent):
             self._run_events.late_crash(ranks[local_rank], crash, text)
 
     def _ask_others_after_timeout(self, failures: dict[int, ProcessFailure]) -> None:
-        """Whom a worker waited for in vain may be on another node, and is stopped once this failure is told."""
+        """After a timeout, ask where the other nodes' workers are. Reporting the failure would stop them."""
         from holdfast.errors.failure import in_order
         from holdfast.errors.kind import FailureKind, says_timeout
 
@@ -437,7 +438,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._end_attempt(signal.SIGTERM, self._shutdown_timeout)
         self._raise_if_stuck()
         if self._worker_group.spec.rdzv_handler.counts_restarts:
-            self._survivors.keep()  # the next start may be far away; a node that is alone starts again at once
+            self._survivors.keep()  # the next start may be far off; a single node starts again at once
 
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: float = SHUTDOWN_TIMEOUT_S) -> None:
         try:
@@ -446,7 +447,7 @@ class LocalElasticAgent(SimpleElasticAgent):
             if self._watchdog is not None:
                 self._watchdog.stop()
                 self._watchdog = None
-            # A node that is asked to leave gives back its lease, and the others go on.
+            # A node that leaves gives back its lease, and the other nodes go on.
             if self._is_interrupted and self._worker_group.spec.rdzv_handler.counts_restarts:
                 self._raise_if_stuck()
         self._survivors.keep()
@@ -467,8 +468,8 @@ class LocalElasticAgent(SimpleElasticAgent):
             if self._pcontext is not None:
                 self._close(self._pcontext, death_sig, timeout)
         finally:
-            # Not before the workers: one that leaves a timed section on its way out would look for the pipe. It stays
-            # for the next attempt, as a disk that is full by then has no room for another one.
+            # After the workers have ended: a worker that leaves a timed section while it exits looks for the pipe. The
+            # pipe stays for the next attempt, because a disk that is full by then has no room for a new one.
             if self._watchdog is not None:
                 self._watchdog.forget()
 
@@ -477,8 +478,8 @@ class LocalElasticAgent(SimpleElasticAgent):
             context.close(death_sig, timeout)
         except SignalException:
             if self._is_interrupted:
-                # Asked to stop for a second time: whoever asks has no more patience. A third signal cannot make it any
-                # faster, and must not have this node leave before the workers are gone.
+                # A second signal means: stop now. A third signal cannot make this faster, and must not let this node
+                # leave before the workers are gone.
                 with Uninterrupted():
                     context.close(timeout=0)
             raise
@@ -508,7 +509,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._event_writer.watchdog(name, None if request is None else request.worker_pid, scope)
 
     def _setup_healthcheck(self) -> None:
-        """From before the rendezvous to after the exit barrier."""
+        """Start the health check. It runs from before the rendezvous until after the exit barrier."""
         if self._health_check_server is None:
             text = os.environ.get(HEALTH_CHECK_PORT)
             if text is None:
@@ -525,6 +526,6 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._health_check_server.start()
 
     def _get_alive_time(self) -> float:
-        """The time of the last progress: the watchdog's, or now, as an agent that only waits is well."""
+        """The time of the last progress: the watchdog's, or else now, because an agent that only waits is healthy."""
         watchdog = self._watchdog
         return time.time() if watchdog is None else float(watchdog.get_last_progress_time())

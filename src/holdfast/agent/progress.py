@@ -1,10 +1,10 @@
-"""Workers that make no progress: alive, and yet nothing comes of them.
+"""Detect workers that are alive but make no progress.
 
-A program that sends heartbeats says itself how it is, and from its first one on nothing else counts. Of any other, all
-that can be seen from outside is whether it, or what it has started, writes something or computes. A worker that waits
-in a busy loop for a peer computes; only heartbeats show that it hangs.
+For a program that sends heartbeats, only heartbeats count from the first one on. For any other, the agent can only see
+whether the worker, or a process that it started, writes output or uses the CPU. A worker that waits for a peer in a
+busy loop uses the CPU; only heartbeats show that it hangs.
 
-Times are those of the monotonic clock. The memory that workers share with the agent has heartbeats in the same.
+All times are of the monotonic clock. Heartbeats in the shared pages use the same clock.
 """
 
 from __future__ import annotations
@@ -19,21 +19,23 @@ if TYPE_CHECKING:
     from holdfast.worker.shared_memory import Page
 
 LOOKS_PER_TIMEOUT = 4
-"""How often a worker without heartbeats is looked at. So a hang is seen after one to one and a quarter timeouts."""
+"""How often a worker without heartbeats is checked in one timeout. So a hang is seen after 1 to 1.25 timeouts."""
 
 CPU_IDLE_SHARE = 0.02
-"""A worker that computes less than this share of the time only waits: threads that look at a clock, say."""
+"""A worker that uses the CPU for less than this share of the time only waits, for example in threads that check a
+clock.
+"""
 
 LATE_MIN_S = 5.0
-"""An agent that looks later than this after it wanted to was stopped itself, and its workers perhaps, too."""
+"""If the agent looks later than this after it was due, it was stopped itself, and perhaps its workers, too."""
 
 FAMILY_MAX = 256
-"""How many processes of a worker are looked at: itself, and what it has started, as compilers are by build tools."""
+"""How many processes of a worker are checked: itself and its descendants, such as compilers started by build tools."""
 
 _CONSOLES = (1, 2)
 
 _UTIME = 11
-"""The place of the CPU times in /proc/PID/stat, counted from the state: utime, stime, cutime, cstime."""
+"""The index of the CPU times in /proc/PID/stat, counted from the state: utime, stime, cutime, cstime."""
 
 _ENDED = "ZXx"
 _STATES = {"T": "it is stopped by a signal", "t": "a debugger has stopped it", "D": "it is stuck in the kernel"}
@@ -54,14 +56,14 @@ class Hung:
 
 
 class Reading:
-    """What is seen of a worker at one moment.
+    """One observation of a worker.
 
     Attributes:
-        beats: how many heartbeats there were.
-        beat_at: when the last one was.
-        step: the step that it named; -1 if none.
-        output_bytes: how much it has written.
-        cpu_s: how long it has computed, with its children.
+        beats: the number of heartbeats so far.
+        beat_at: the time of the last heartbeat.
+        step: the step of the last heartbeat; -1 if it named none.
+        output_bytes: how much the worker has written.
+        cpu_s: its CPU time, with that of its children.
         state: the letter of its process's state.
     """
 
@@ -86,7 +88,7 @@ class Reading:
 
 
 class WorkerClock:
-    """How long one worker has made no progress. Pure: time and what is seen come from outside."""
+    """Measures how long one worker has made no progress. Pure: times and readings are arguments."""
 
     __slots__ = ("_last", "_progress_at", "_seen_at", "_timeout_s", "next_look_at")
 
@@ -98,7 +100,7 @@ class WorkerClock:
         self.next_look_at = now + timeout_s / LOOKS_PER_TIMEOUT
 
     def take_in(self, reading: Reading, now: float) -> None:
-        """What is seen at `now`, which is `next_look_at` or later."""
+        """Take in the reading at `now`, which is `next_look_at` or later."""
         if reading.beats > 0:
             self._progress_at = max(self._progress_at, min(reading.beat_at, now))
             self.next_look_at = self._progress_at + self._timeout_s
@@ -106,7 +108,7 @@ class WorkerClock:
             if self._has_moved(reading, now):
                 self._progress_at = now
             self.next_look_at = now + self._timeout_s / LOOKS_PER_TIMEOUT
-        if self.next_look_at <= now:  # it hangs, and whoever was told does not end it
+        if self.next_look_at <= now:  # it hangs, and the caller did not end it
             self.next_look_at = now + self._timeout_s / LOOKS_PER_TIMEOUT
         self._last, self._seen_at = reading, now
 
@@ -114,12 +116,12 @@ class WorkerClock:
         if self._last is None:
             return reading.output_bytes > 0 or reading.cpu_s >= CPU_IDLE_SHARE * (now - self._seen_at)
         cpu_s = reading.cpu_s - self._last.cpu_s
-        if cpu_s < 0:  # a child has ended that nobody waited for
+        if cpu_s < 0:  # a child has ended without being waited for
             return True
         return reading.output_bytes != self._last.output_bytes or cpu_s >= CPU_IDLE_SHARE * (now - self._seen_at)
 
     def forgive(self, now: float) -> None:
-        """Begin anew: nobody knows what the time until now was like."""
+        """Start the measurement again: the time until now is unknown."""
         self._progress_at = now
 
     def stall_s(self, now: float) -> float:
@@ -138,7 +140,7 @@ class WorkerClock:
 
 
 class WatchedWorker:
-    """A worker's process, and where its page is, or will be if it sends heartbeats."""
+    """A worker's process, and the path of its page, which a worker that sends heartbeats creates."""
 
     __slots__ = ("_page", "_page_path", "pid")
 
@@ -148,7 +150,7 @@ class WatchedWorker:
         self._page: Page | None = None
 
     def read(self, output_bytes: int) -> Reading | None:
-        """What is seen of it now; None if it has ended."""
+        """Read the worker's current values; None if it has ended."""
         from holdfast.worker.shared_memory import BEAT_NS, BEATS, STEP, Page
 
         if self._page is None:
@@ -172,7 +174,7 @@ class WatchedWorker:
 class Progress:
     """Watches the workers of one attempt, which started at `now`.
 
-    `output_bytes` says how much each has written so far, by local rank; one that it does not name has written nothing.
+    `output_bytes` returns how much each worker has written so far, by local rank. A missing rank has written nothing.
     """
 
     def __init__(
@@ -193,7 +195,7 @@ class Progress:
         return min((clock.next_look_at for clock in self._clocks.values()), default=math.inf)
 
     def look(self, now: float) -> list[Hung]:
-        """The workers that hang at `now`, by local rank. Before `next_look_at` it is none, and costs nothing."""
+        """The workers that hang at `now`, by local rank. Before `next_look_at` the list is empty and costs nothing."""
         wanted_at = self.next_look_at
         if now < wanted_at:
             return []
@@ -202,7 +204,7 @@ class Progress:
                 clock.forgive(now)
         written = self._output_bytes()
         for rank, clock in list(self._clocks.items()):
-            # All that are due soon, too: ranks that wait for each other are then found together.
+            # Check workers that are due soon, too, so that ranks that wait for each other are found together.
             if clock.next_look_at <= now + self.timeout_s / (2 * LOOKS_PER_TIMEOUT):
                 reading = self._workers[rank].read(written.get(rank, 0))
                 if reading is None:
@@ -214,10 +216,10 @@ class Progress:
 
 
 def _stat(pid: int) -> tuple[str, float] | None:
-    """A process's state and its CPU time, with that of the children it has waited for; None if it has ended."""
+    """A process's state and CPU time, with that of children it has waited for; None if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name may hold anything, a ')' included; what follows the last one is regular.
+            # The process name can contain anything, even ')'. The fields after the last ')' are regular.
             words = file.read().rpartition(b")")[2].split()
     except OSError:
         return None
@@ -236,8 +238,9 @@ def _family(pid: int) -> list[int]:
 
 
 def _unheard_bytes(pids: Sequence[int]) -> int:
-    """How much processes have written, to whatever, that share this process's stdout or stderr, and so go past
-    whoever counts. 0 where the kernel does not tell.
+    """How much those of `pids` have written, to any file, that share this process's stdout or stderr.
+
+    Their output bypasses `output_bytes`. 0 if the kernel does not provide the number.
     """
     written = 0
     for pid in pids:
@@ -252,12 +255,12 @@ def _unheard_bytes(pids: Sequence[int]) -> int:
 
 
 def _children(pid: int) -> list[int]:
-    """The children of a process; none where the kernel does not tell."""
+    """The children of a process; none if the kernel does not provide them."""
     found: list[int] = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
                 found += map(int, file.read().split())
-    except OSError:  # it ends, or a thread of it does
+    except OSError:  # the process or one of its threads is ending
         pass
     return found

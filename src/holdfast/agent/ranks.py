@@ -1,4 +1,4 @@
-"""Who gets which rank: a pure function of what each node runs."""
+"""Assign ranks: a pure function of what each node runs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 def assign_ranks(nodes: Sequence[tuple[str, int]], node_rank: int) -> list[Worker]:
     """The workers of the node `node_rank`.
 
-    `nodes` has the role and the number of workers of every node, in the order of their ranks. Global ranks count
-    through all nodes in that order; role ranks count through the nodes of the same role.
+    `nodes` has the role and the number of workers of every node, in rank order. Global ranks count through all nodes in
+    that order; role ranks count through the nodes of the same role.
     """
     role, local_world_size = nodes[node_rank]
     first_rank = sum(size for _, size in nodes[:node_rank])
@@ -27,7 +27,7 @@ def assign_ranks(nodes: Sequence[tuple[str, int]], node_rank: int) -> list[Worke
 
 
 def place_of(nodes: Sequence[tuple[str, int]], rank: int) -> tuple[int, int]:
-    """The node of a global rank that there is, and its local rank there. `nodes` is as in `assign_ranks`."""
+    """The node of an existing global rank, and the local rank there. `nodes` is as in `assign_ranks`."""
     for node_rank, (_, local_world_size) in enumerate(nodes):
         if rank < local_world_size:
             return node_rank, rank

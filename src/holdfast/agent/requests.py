@@ -1,4 +1,4 @@
-"""What a person asks of an agent that runs: lines in a named pipe in the run's directory.
+"""Requests to a running agent: lines in a named pipe in the run's directory.
 
 | line | asks for |
 |---|---|
@@ -20,23 +20,23 @@ NAME = "requests"
 STACKS = "stacks"
 
 LINE_MAX_BYTES = 128
-"""How long a line may be."""
+"""The longest line."""
 
 READ_MAX_BYTES = 4_096
-"""How much is taken in at a time."""
+"""The size of one read."""
 
 REQUESTS_MAX = 8
-"""How many requests are answered at a time. Whoever asks in a loop is not to stop the agent from its work."""
+"""How many requests are answered at a time. A client that asks in a loop must not keep the agent from its work."""
 
 _LINE = re.compile(rb"(stacks) (%s)" % NAME_PATTERN.encode())
 
 
 class Request:
-    """What is asked for, and the name of the answer, which is fit to be a file's."""
+    """A request: its kind, and the name of the answer, which is safe as a file name."""
 
     __slots__ = ("id", "kind")
 
-    def __init__(self, kind: str, id: str) -> None:  # noqa: A002 - that is what it is
+    def __init__(self, kind: str, id: str) -> None:  # noqa: A002 - the natural name
         self.kind = kind
         self.id = id
 
@@ -45,10 +45,10 @@ class Request:
 
 
 class Requests:
-    """The pipe at `path`, for its owner alone. A pipe that is there already is left over, and is replaced.
+    """The pipe at `path`, which only its owner can use. Replaces a stale pipe.
 
     Raises:
-        OSError: it cannot be made; something else has its name, say.
+        OSError: the pipe cannot be made, for example because another kind of file has its name.
     """
 
     __slots__ = ("_fd", "_path", "_rest")
@@ -60,14 +60,14 @@ class Requests:
             if stat.S_ISFIFO(os.lstat(path).st_mode):
                 os.unlink(path)
         os.mkfifo(path, 0o600)
-        # Also for writing: a pipe with a writer never ends, however many people come and go.
+        # Open it for writing, too: a pipe with a writer never reports end of file when clients come and go.
         self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
 
     def fileno(self) -> int:
         return self._fd
 
     def read(self) -> list[Request]:
-        """The requests that have come, without waiting for any. What is not understood is passed over."""
+        """The requests that have arrived, without waiting. Invalid lines are skipped."""
         try:
             data = os.read(self._fd, READ_MAX_BYTES)
         except BlockingIOError:
@@ -78,7 +78,7 @@ class Requests:
         return [Request(match[1].decode(), match[2].decode()) for match in found[:REQUESTS_MAX]]
 
     def close(self) -> None:
-        """Remove it, unless another one has taken its place. Said again, it does nothing."""
+        """Close the pipe, and remove it unless another one has replaced it. A second call does nothing."""
         if self._fd < 0:
             return
         with suppress(OSError):

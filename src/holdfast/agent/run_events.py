@@ -1,6 +1,6 @@
-"""What a report of a run is made from: attempts, failures, verdicts, as events in the run's directory.
+"""The events that a run's report is made from: attempts, failures, verdicts.
 
-They go to that file only. An event handler that was made for torch's events gets torch's events.
+They go only to the file in the run's directory. An event handler made for torch's events gets torch's events.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from holdfast.errors import ProcessFailure
 
 REASON_MAX_CHARS = 1000
-"""How much of a reason is kept; the whole of it is in the failure."""
+"""How much of a reason is kept. The failure has all of it."""
 
 
 class RunEvents:
-    """The story of one agent's part in a job. Attempts are counted from 1.
+    """Records one agent's part in a job. Attempts are counted from 1.
 
-    `agent` is a random id of this start of this agent. No other start has it, also not one with the same run id.
+    `agent` is a random id of this start of this agent. Every other start has another id, even with the same run id.
     """
 
     def __init__(self, journal: EventWriter, group: WorkerGroup, agent: str) -> None:
@@ -36,7 +36,7 @@ class RunEvents:
         self._running_since: float | None = None
 
     def run_started(self) -> None:
-        """The agent begins. The first event of a run."""
+        """The agent starts. This is the first event of a run."""
         spec = self._group.spec
         command = [spec.entrypoint, *map(str, spec.args)] if isinstance(spec.entrypoint, str) else []
         self._tell(
@@ -54,7 +54,7 @@ class RunEvents:
         )
 
     def attempt_started(self, restart: int, waited_s: float, started_s: float) -> None:
-        """The workers of an attempt run, after so many seconds in the rendezvous and so many for their start."""
+        """The workers of an attempt have started, with the seconds spent in the rendezvous and on their start."""
         group = self._group
         self._attempt += 1
         self._running_since = time.monotonic()
@@ -76,16 +76,16 @@ class RunEvents:
         )
 
     def failed(self, failures: Mapping[int, ProcessFailure]) -> None:
-        """Workers of the attempt failed, by global rank: an event for each."""
+        """Workers of the attempt failed, by global rank: one event for each."""
         for rank, failure in sorted(failures.items()):
             self._tell("failure", attempt=self._attempt, **facts(rank, failure))
 
     def late_crash(self, rank: int, crash: ProcessFailure, text: str) -> None:
-        """A worker crashed after its program had ended well. It counts as a success; `text` is for people."""
+        """A worker crashed after its program ended well. It counts as a success. `text` is for people."""
         self._tell("warning", attempt=self._attempt, text=text[:REASON_MAX_CHARS], **facts(rank, crash))
 
     def attempt_ended(self, outcome: str, reason: str = "") -> None:
-        """An attempt succeeded, failed, or was stopped. Of several calls for one attempt, the first counts."""
+        """An attempt succeeded, failed, or was stopped. Only the first call for an attempt counts."""
         if self._running_since is None:
             return
         ran_s = time.monotonic() - self._running_since
@@ -108,8 +108,9 @@ class RunEvents:
         reason: str,
         generation: int | None = None,
     ) -> None:
-        """What the last attempt of the job failed of, on whichever node, and what follows. If `generation` is known and
-        is not the attempt's, then this node was not in what failed.
+        """The cause of the job's last failed attempt, on any node, and what follows.
+
+        If `generation` is given and is not the attempt's, this node was not part of the generation that failed.
         """
         self._tell(
             "verdict",
@@ -122,8 +123,9 @@ class RunEvents:
         )
 
     def stacks(self, reason: str, file: str, outliers: Sequence[int], where: Sequence[str] = ()) -> None:
-        """The stacks of workers were collected: because of a hang, because somebody asked, or because they are stopped
-        after a failure. `where` says for each group of ranks where it was.
+        """The stacks of workers were collected: at a hang, at a user's request, or before a stop after a failure.
+
+        `where` has a line for each group of ranks: where it was.
         """
         self._tell(
             "stacks",
@@ -135,11 +137,11 @@ class RunEvents:
         )
 
     def warning(self, text: str, rank: int | None = None) -> None:
-        """Something that did not end the attempt but that a person should know, about a worker if `rank` is one."""
+        """A warning that did not end the attempt. It is about a worker if `rank` is given."""
         self._tell("warning", attempt=self._attempt, rank=rank, text=text[:REASON_MAX_CHARS])
 
     def run_ended(self, outcome: str, reason: str, restarts: int) -> None:
-        """The agent's part of the run is over. The last event of a run, unless the agent was killed."""
+        """The agent's part of the run is over. This is the last event of a run, unless the agent was killed."""
         self.attempt_ended("stopped", reason)
         self._tell("run.ended", outcome=outcome, reason=reason[:REASON_MAX_CHARS], restarts=restarts)
 
@@ -148,7 +150,7 @@ class RunEvents:
 
 
 def facts(rank: int, failure: ProcessFailure) -> dict[str, Any]:
-    """A failure as it is kept."""
+    """The fields of a failure in an event."""
     return {
         "rank": rank,
         "local_rank": failure.local_rank,

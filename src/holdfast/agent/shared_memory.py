@@ -1,4 +1,4 @@
-"""The pages that an agent shares with its workers: where they are, and what the agent writes there."""
+"""The pages that an agent shares with its workers: their paths, and what the agent writes there."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MEMORY = "/dev/shm"  # noqa: S108 - the directory is private and its name random
-"""Files here are never written to a disk. Where it is missing, any temporary directory does."""
+"""A directory in memory: its files are never written to disk. If it is missing, a temporary directory is used."""
 
 
 PREFIX = "holdfast-pages-"
 
 
 class WorkerPages:
-    """The pages of one attempt after the other, in a directory of their own.
+    """The pages of the current attempt, in a private directory.
 
-    An agent that was killed leaves its directory behind, and the next agent removes it: it is locked as long as its
-    owner lives.
+    The directory is locked while its owner lives. An agent that was killed leaves it behind, and the next agent removes
+    it.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class WorkerPages:
         self._attempts = 0
 
     def open(self, local_ranks: Iterable[int]) -> dict[int, str]:
-        """Where each worker of a new attempt may make its page."""
+        """The paths at which the workers of a new attempt can create their pages."""
         self.clear()
         if self._directory is None:
             self._make_directory()
@@ -49,10 +49,10 @@ class WorkerPages:
         new, self._directory = os.path.join(parent, f".{name}"), os.path.join(parent, name)
         os.mkdir(new, 0o700)
         self._lock = _lock(new)
-        os.rename(new, self._directory)  # so it has its lock when others see it
+        os.rename(new, self._directory)  # it must be locked before others can see it
 
     def ask_to_stop(self, reason: str, grace_s: float) -> bool:
-        """Ask the workers that listen to stop by themselves. False if none does."""
+        """Ask the workers that listen to stop by themselves. False if none listens."""
         from holdfast.worker.shared_memory import FIFO_SUFFIX, LISTENS, Page
 
         deadline_ns = time.monotonic_ns() + int(min(grace_s, 1e9) * 1e9)
@@ -63,7 +63,7 @@ class WorkerPages:
                 continue
             listens = True
             page.request_stop(reason, deadline_ns)
-            with suppress(OSError):  # no callback, or its process has ended
+            with suppress(OSError):  # the worker has no callback, or has ended
                 fd = os.open(f"{path}{FIFO_SUFFIX}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
                 try:
                     os.write(fd, b"\n")
@@ -72,7 +72,7 @@ class WorkerPages:
         return listens
 
     def clear(self) -> None:
-        """Remove what the workers of the last attempt made."""
+        """Remove the files of the last attempt's workers."""
         if self._directory is not None and self._paths:
             self._paths = {}
             _empty(self._lock)
@@ -87,7 +87,7 @@ class WorkerPages:
 
 
 def _lock(directory: str) -> int:
-    """A descriptor of the directory that holds its lock. OSError if somebody else does, or it is only a link."""
+    """Lock the directory and return its descriptor. OSError if another process holds the lock, or it is a link."""
     import fcntl
 
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -100,8 +100,8 @@ def _lock(directory: str) -> int:
 
 
 def _remove_if_left(directory: str) -> None:
-    """Anybody can make something of this name: what is not a directory of ours is left alone."""
-    with suppress(OSError):  # its owner lives
+    """Remove a stale directory of ours. Anyone can create such a name, so anything else is left alone."""
+    with suppress(OSError):  # its owner is alive
         fd = _lock(directory)
         try:
             if os.fstat(fd).st_uid == os.geteuid():
@@ -112,7 +112,7 @@ def _remove_if_left(directory: str) -> None:
 
 
 def _empty(directory: int) -> None:
-    """By descriptor: what its name leads to may be another one by now."""
+    """Remove all files. By descriptor, because the path may lead to another directory by now."""
     with suppress(OSError):
         for name in os.listdir(directory):
             os.unlink(name, dir_fd=directory)

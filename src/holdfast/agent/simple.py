@@ -1,5 +1,7 @@
-"""The shell around the agent's decisions (`core`): it turns what happens to the workers of one node into events, and
-carries out what follows from them. Subclasses start the workers, look at them and stop them.
+"""The shell around the agent's decisions (`core`).
+
+It turns what happens to the workers of one node into events, and carries out the effects. Subclasses start, watch and
+stop the workers.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ if TYPE_CHECKING:
     from holdfast.rendezvous.restarts import Fault
 
 EXIT_BARRIER_TIMEOUT_S = 300
-"""How long a node whose workers are done waits for the other nodes, where nobody says otherwise."""
+"""How long a node whose workers are done waits for the other nodes by default."""
 
 RESTART_POLICIES = ("auto", "always")
 
@@ -83,18 +85,18 @@ class ElasticAgent(ABC):
 
     @abstractmethod
     def run(self, role: str = "default") -> RunResult:
-        """Run the workers to their end: success, or a failure that no restart is left for."""
+        """Run the workers to their end: success, or a failure with no restart left."""
 
     @abstractmethod
     def get_worker_group(self, role: str = "default") -> WorkerGroup:
-        """The group that this agent looks after; not to be changed by others."""
+        """The group of this agent's workers. Callers must not change it."""
 
 
 class SimpleElasticAgent(ElasticAgent):
-    """An agent for one role, to build on.
+    """The base of an agent for one role.
 
-    A subclass says how workers are started, stopped, looked at and shut down (the four abstract methods), and may
-    say with `_wait_for_change` what is worth a look; without that it looks every `monitor_interval`.
+    A subclass starts, stops, monitors and shuts down workers (the four abstract methods). It may override
+    `_wait_for_change` to wait for notifications; by default the agent looks every `monitor_interval`.
     """
 
     def __init__(
@@ -125,54 +127,54 @@ class SimpleElasticAgent(ElasticAgent):
         del role
         return self._worker_group
 
-    # What a subclass brings
+    # To be overridden by subclasses
 
     @abstractmethod
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
-        """Start the workers; returns an id for each local rank."""
+        """Start the workers, and return an id for each local rank."""
 
     @abstractmethod
     def _stop_workers(self, worker_group: WorkerGroup) -> None:
-        """Stop the workers, all of them, on this node; they may be started again."""
+        """Stop all workers of this node. They may be started again."""
 
     @abstractmethod
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
-        """Look at the workers, without waiting, and say how they are."""
+        """Return the state of the workers, without waiting."""
 
     @abstractmethod
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: float = SHUTDOWN_TIMEOUT_S) -> None:
-        """End whatever is left, once and for all."""
+        """Stop everything for good."""
 
     def _serve_store(self, worker_group: WorkerGroup) -> None:
-        """Begin to answer those who connect to the workers' store, if this node has it; they may wait until then."""
+        """Start serving the workers' store, if this node hosts it. Clients may wait until then."""
         if worker_group.hosting is not None and worker_group.hosting.store is not None:
             worker_group.hosting.store.start()
 
     def _look_before_stop(self, reason: str) -> None:
-        """The workers are to be stopped before their work is done: see where they are, if that takes no time."""
+        """Collect the workers' stacks, if that takes no time: they will be stopped before their work is done."""
 
     def _before_exit_barrier(self) -> None:
-        """The workers have succeeded, and this node is about to wait for the others."""
+        """Called when the workers have succeeded, before this node waits for the others."""
 
     def _take_no_requests(self) -> None:
-        """From now on, this node waits in a way in which it cannot answer anybody."""
+        """Stop taking requests: this node now waits in a way that cannot answer them."""
 
     def _failures_at_the_end(self, worker_group: WorkerGroup) -> dict[int, ProcessFailure]:
-        """The workers, by global rank, that turned out to have failed by themselves when they were stopped."""
+        """The workers, by global rank, that had failed by themselves when they were stopped."""
         del worker_group
         return {}
 
     def _node_of_failure(self) -> int | None:
-        """The rank of the node that is to blame, if it is another one."""
+        """The rank of the node to blame, if it is another one."""
         return None
 
     def _ask_to_stop(self, worker_group: WorkerGroup, reason: str) -> float | None:
-        """Ask the workers to end by themselves, if there is a way to ask. Returns until when they have time for it."""
+        """Ask the workers to end by themselves, and return their deadline; None if there is no way to ask."""
         del worker_group, reason
         return None
 
     def _wait_for_change(self, worker_group: WorkerGroup) -> None:
-        """Wait until `_monitor_workers` may have something new to say. Signals interrupt it."""
+        """Wait until `_monitor_workers` may have news. Signals interrupt it."""
         with Uninterrupted(), SignalWakeUp() as signals:
             fds = [] if signals.fd is None else [signals.fd]
             select.select(fds, [], [], worker_group.spec.monitor_interval)
@@ -181,9 +183,9 @@ class SimpleElasticAgent(ElasticAgent):
 
     @prof
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
-        """Meet the other nodes, and give each worker of this one its ranks."""
+        """Meet the other nodes, and assign ranks to this node's workers."""
         spec = worker_group.spec
-        if spec.rdzv_handler.counts_restarts:  # a node that is alone has nobody to compare with
+        if spec.rdzv_handler.counts_restarts:  # a single node has no other to compare with
             spec.rdzv_handler.identify(*spec.get_program())
         spec.rdzv_handler.bring(
             spec.role, spec.local_world_size, spec.max_restarts, spec.restart_window, spec.restart_policy
@@ -222,7 +224,7 @@ class SimpleElasticAgent(ElasticAgent):
     def _assign_worker_ranks(
         self, store: Any, group_rank: int, group_world_size: int, spec: WorkerSpec
     ) -> list[Worker]:
-        """The workers of this node with their ranks, from what all nodes run."""
+        """This node's workers with their ranks, derived from what all nodes run."""
         nodes = self._worker_group.nodes
         if nodes is not None:
             return assign_ranks(nodes, group_rank)
@@ -236,7 +238,7 @@ class SimpleElasticAgent(ElasticAgent):
 
     @prof
     def _initialize_workers(self, worker_group: WorkerGroup) -> None:
-        """Meet the other nodes and start this one's workers."""
+        """Meet the other nodes and start this node's workers."""
         self._rendezvous(worker_group)
         began = time.monotonic()
         with self._event_writer.timed("START"):
@@ -251,23 +253,23 @@ class SimpleElasticAgent(ElasticAgent):
 
     @prof
     def _restart_workers(self, worker_group: WorkerGroup) -> None:
-        """Stop the workers, and start them in a new round."""
+        """Stop the workers, meet the other nodes again, and start new workers."""
         self._stop_workers(worker_group)
         late = self._failures_at_the_end(worker_group)
         if late:
-            # The cause, perhaps, of what others told of first: an interpreter may take long to end.
+            # This may be the cause of failures that were reported earlier: an interpreter can take long to exit.
             self._run_events.failed(late)
             self._report(late)
         self._hear(Stopped())
         self._initialize_workers(worker_group)
 
     def _restart_count(self) -> int:
-        """All of them: it rises with every restart, also where a window gives the budget back."""
+        """All restarts: the count rises with every restart, even if a window gives the budget back."""
         return self._state.restarts
 
     @property
     def _remaining_restarts(self) -> int:
-        """The name that subclasses made for torch know."""
+        """The restarts left, under the name that subclasses made for torch use."""
         return self._state.remaining
 
     @_remaining_restarts.setter
@@ -282,7 +284,7 @@ class SimpleElasticAgent(ElasticAgent):
         death_sig = signal.SIGTERM
         try:
             result = self._invoke_run(role)
-            if self._state.outcome is None:  # a subclass has its own way to run, and knows how it ended
+            if self._state.outcome is None:  # a subclass with its own run loop knows how it ended
                 self._state = ended(self._state, Outcome.FAILED if result.is_failed() else Outcome.SUCCEEDED)
                 self._record_worker_events(result, self._restart_count())
             if self._has_taken_part:
@@ -307,7 +309,7 @@ class SimpleElasticAgent(ElasticAgent):
         return result
 
     def _invoke_run(self, role: str = "default") -> RunResult:
-        """See the workers through: turn what happens into events, and carry out what follows from them."""
+        """Run the workers to their end: turn what happens into events, and carry out the effects."""
         from holdfast.rendezvous.errors import JobFailedError, RendezvousGracefulExitError
 
         del role
@@ -333,13 +335,13 @@ class SimpleElasticAgent(ElasticAgent):
         return self._result
 
     def _hear(self, event: Event) -> tuple[Effect, ...]:
-        """Something has happened: the state is the next one, and this is what to do."""
+        """Advance the state by `event`, and return the effects."""
         self._state, effects = step(self._state, event, time.monotonic())
         self._worker_group.state = self._state.worker_state
         return effects
 
     def _next_event(self) -> Event:
-        """Wait for the next thing that matters."""
+        """Wait for the next event."""
         group = self._worker_group
         role = group.spec.role
         while True:
@@ -351,7 +353,7 @@ class SimpleElasticAgent(ElasticAgent):
                 return event
 
     def _look(self, worker_group: WorkerGroup) -> Event | None:
-        """What a look at the workers and at the rendezvous shows, if it is news."""
+        """Check the workers and the rendezvous for an event."""
         result = self._result = self._monitor_workers(worker_group)
         match result.state:
             case WorkerState.SUCCEEDED:
@@ -365,7 +367,7 @@ class SimpleElasticAgent(ElasticAgent):
         raise AssertionError(f"workers of role {worker_group.spec.role!r} cannot be {result.state.value} now")
 
     def _news_of_the_round(self) -> Event | None:
-        """What the other nodes want, or that the time of workers which were asked to end is over."""
+        """Whether the drain deadline has passed, or the other nodes want to meet again."""
         until = self._state.until
         if until is not None and time.monotonic() >= until:
             return DeadlinePassed()
@@ -373,7 +375,7 @@ class SimpleElasticAgent(ElasticAgent):
         return None if over is None else RoundOver(over.reason, over.may_finish)
 
     def _carry_out(self, effects: tuple[Effect, ...]) -> Event | None:
-        """Carry out effects in their order. The last one may have an answer."""
+        """Carry out effects in order. The last one may have an answer."""
         answer = None
         for effect in effects:
             answer = self._carry_out_one(effect, self._worker_group)
@@ -402,7 +404,7 @@ class SimpleElasticAgent(ElasticAgent):
         return None
 
     def _tell(self, effect: Effect, group: WorkerGroup) -> None:
-        """Carry out what others hear of: a person, the other nodes, the caller of `run`."""
+        """Carry out effects for others: a person, the other nodes, the caller of `run`."""
         match effect:
             case Say(text, is_info):
                 (log.info if is_info else log.warning)("%s", text)
@@ -418,7 +420,7 @@ class SimpleElasticAgent(ElasticAgent):
                 self._write_down(effect)
 
     def _write_down(self, effect: Effect) -> None:
-        """Carry out what leaves a trace in the run's events."""
+        """Carry out effects that are recorded in the run's events."""
         failures = self._result.failures
         match effect:
             case Record(outcome, reason):
@@ -436,14 +438,14 @@ class SimpleElasticAgent(ElasticAgent):
         return "the others do not go on" if over is None else over.reason
 
     def _pause(self, pause_s: float) -> None:
-        """Let some time pass. Signals interrupt it."""
+        """Pause. Signals interrupt it."""
         with Uninterrupted(), SignalWakeUp() as signals:
             select.select([] if signals.fd is None else [signals.fd], [], [], pause_s)
 
     # Failures
 
     def _cause(self, failures: Mapping[int, ProcessFailure]) -> tuple[int, ProcessFailure]:
-        """The failure to blame for the others, with its global rank."""
+        """The root cause among `failures`, with its global rank."""
         from holdfast.errors.failure import ProcessFailure, in_order
 
         if failures:
@@ -462,20 +464,20 @@ class SimpleElasticAgent(ElasticAgent):
         return Fault(cause.kind, cause.ran_s, signature, hopeless(cause))
 
     def _report(self, failures: Mapping[int, ProcessFailure]) -> None:
-        """Tell the other nodes of the failures here: the cause among them, and how many more there are."""
+        """Report this node's failures to the other nodes: the root cause, and how many others there are."""
         rank, failure = self._cause(failures)
         others = max(len(failures) - 1, 0)
         self._worker_group.spec.rdzv_handler.report_failure(rank, failure, others, self._node_of_failure())
 
     def _tell_verdict(self, verdict: Verdict, generation: int | None) -> None:
-        """Why all nodes begin anew after this generation, which a newcomer was not in: the same words on each."""
+        """Log why all nodes restart after this generation, in the same words on each. A new node was not part of it."""
         from holdfast.agent.elsewhere import failure_elsewhere
 
         cause = verdict.cause
         where = f", at {cause.where}" if cause.where else ""
         victims = f"; {verdict.victims} more failed because of it" if verdict.victims else ""
         count, budget = self._restart_count(), self._worker_group.max_restarts
-        # More than the budget were possible only because a window gave some of it back: "5 of 1" would be nonsense.
+        # A count above the budget means that a window gave some of it back: "5 of 1" would be nonsense.
         restart = f"restart {count} of {budget}" if count <= budget else f"restart {count}"
         log.warning(
             "%s: rank %s on %s failed: %s%s%s",
@@ -486,7 +488,7 @@ class SimpleElasticAgent(ElasticAgent):
         )
 
     def _failed_elsewhere(self, failed: JobFailedError, last: RunResult) -> RunResult:
-        """The end of a job that failed: what every node tells of it is the first failure of all, in the same words."""
+        """The result of a job that failed: every node shows the root cause in the same words."""
         from holdfast.agent.elsewhere import failure_elsewhere
 
         told = failed.failure
@@ -500,7 +502,7 @@ class SimpleElasticAgent(ElasticAgent):
         return RunResult(WorkerState.FAILED, failures={told.rank: cause}, terminated=terminated, victims=failed.victims)
 
     def _exit_barrier(self) -> bool | None:
-        """Wait until the workers of every node are done, so that no node takes away what others still need.
+        """Wait until the workers of every node are done, so that no node removes what others still need.
 
         False if the job cannot end yet, and the workers are needed again.
         """
@@ -519,14 +521,14 @@ class SimpleElasticAgent(ElasticAgent):
             wait_for_all(group.store, rank, nodes, self._exit_barrier_timeout)
         return is_over
 
-    # Telling
+    # Events and metrics
 
     def get_event_succeeded(self) -> events.Event:
         """The event of an agent whose job has succeeded."""
         return self._event_writer.agent_event("SUCCEEDED", self._run_time_s(), self._restart_count())
 
     def get_event_failed(self) -> events.Event:
-        """The event of an agent whose job has failed, with the exception that is being handled."""
+        """The event of an agent whose job has failed, with the exception being handled."""
         import traceback
 
         return self._event_writer.agent_event(
@@ -534,19 +536,19 @@ class SimpleElasticAgent(ElasticAgent):
         )
 
     def record(self, event: events.Event) -> None:
-        """Write an event of a caller's where those of this agent are."""
+        """Record a caller's event with those of this agent."""
         self._event_writer.record(event)
         self._event_writer.close()
 
     def _event_log_path(self) -> str | None:
-        """The file that events are kept in, if there is a place for it."""
+        """The file of the run's events; None if there is no directory for it."""
         return None
 
     def _run_time_s(self) -> int:
         return int(time.monotonic() - self._began)
 
     def _record_worker_events(self, result: RunResult, restarts: int) -> None:
-        """One event for each worker: how it ended."""
+        """Record one event for each worker: how it ended."""
         for worker in self._worker_group.workers:
             failure = result.failures.get(worker.global_rank)
             self._event_writer.worker_ended(
@@ -566,7 +568,7 @@ class SimpleElasticAgent(ElasticAgent):
         return "TERMINATED"
 
     def _record_metrics(self, result: RunResult) -> None:
-        """How the job went: whether it succeeded, and whether it took restarts."""
+        """Record metrics: whether the job succeeded, and whether it needed restarts."""
         role = self._worker_group.spec.role
         failed, restarted = result.is_failed(), self._restart_count() > 0
         put_metric(f"workers.{role}.run_total", 1)
@@ -576,14 +578,14 @@ class SimpleElasticAgent(ElasticAgent):
         self._record_flakiness_metric(failed)
 
     def _record_flakiness_metric(self, is_failed: bool = False) -> None:
-        """100 for a job that failed; else the share of its attempts that did, in per cent."""
+        """Record 100 for a job that failed; else the share of its allowed attempts that failed, in per cent."""
         spec = self._worker_group.spec
         flakiness = 100.0 if is_failed else 100.0 - 100.0 * (self._remaining_restarts + 1) / (spec.max_restarts + 1)
         put_metric(f"workers.{spec.role}.flakiness", int(flakiness))
 
 
 def outline(result: RunResult) -> str:
-    """A failed attempt in one line; the whole of it is in the workers' stderr and error files."""
+    """A failed attempt in one line. The workers' stderr and error files have the details."""
     if not result.failures:
         return UNWELL
     from holdfast.errors.failure import in_order

@@ -1,15 +1,15 @@
-"""The state of a group of workers, in the words that torch has for it. `core` has the agent's own phases."""
+"""The state of a group of workers, in torch's terms. `core` has the agent's own phases."""
 
 from __future__ import annotations
 
 from enum import Enum
 
 
-class WorkerState(str, Enum):  # noqa: UP042 - str() of a member shows its class, which log readers know
-    """The state of the workers of a group, which share one: all are healthy, or the group is not."""
+class WorkerState(str, Enum):  # noqa: UP042 - str() of a member includes its class, as log readers expect
+    """The common state of a group's workers: all are healthy, or the group is not."""
 
     UNKNOWN = "UNKNOWN"
-    """Nobody can say: a bug, or a subclass that lost track."""
+    """Unknown: a bug, or a subclass that lost track."""
 
     INIT = "INIT"
     """Not started, or about to be."""
@@ -18,10 +18,10 @@ class WorkerState(str, Enum):  # noqa: UP042 - str() of a member shows its class
     """Running."""
 
     UNHEALTHY = "UNHEALTHY"
-    """Running, or partly ended, and not well."""
+    """Running or partly ended, and not healthy."""
 
     STOPPED = "STOPPED"
-    """Ended by the agent, to be started again or not at all."""
+    """Stopped by the agent, to be restarted or for good."""
 
     SUCCEEDED = "SUCCEEDED"
     """All exited with 0."""

@@ -1,7 +1,8 @@
-"""Where the workers were that are stopped because another one failed.
+"""The stacks of workers that are stopped because another one failed.
 
-They are asked just before they are stopped, in `ASK_MAX_S` at most: the signal needs no help from the program, and
-an answer mostly takes a fraction of a millisecond. What they said is made sense of later, when nobody waits for it.
+The agent asks for them just before it stops the workers, for at most `ASK_MAX_S`. The signal needs no help from the
+program, and an answer usually takes a fraction of a millisecond. The answers are parsed later, when nothing waits for
+them.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ if TYPE_CHECKING:
     from holdfast.stacks.wire import RankStacks
 
 ASK_MAX_S = 0.02
-"""How long a stop is put off at most so that the workers can say where they are."""
+"""How long a stop is delayed at most, so that the workers can answer where they are."""
 
 OVERDUE_ASK_MAX_S = 1.0
-"""The same for a worker whose timer has expired: it is late already."""
+"""The same for a worker whose timer has expired. It is late already."""
 
 log = get_logger(__name__)
 
 
 class Survivors:
-    """Looks at the workers of one attempt after the other."""
+    """Collects the stacks of an attempt's workers before they are stopped."""
 
     def __init__(self, group: WorkerGroup, chronicle: RunEvents) -> None:
         self._group = group
@@ -53,8 +54,8 @@ class Survivors:
         self._is_kept = False
 
     def begin(self, pids: Mapping[int, int], pages: Mapping[int, str], run_dir: str | None) -> None:
-        """The workers of an attempt have started. What was seen in the last one is kept now, at the latest."""
-        import holdfast.stacks.asking  # noqa: F401 - when it is needed, there is no time for it
+        """Begin an attempt, and keep what was seen in the last one, if that is not done yet."""
+        import holdfast.stacks.asking  # noqa: F401 - when it is needed, there is no time to import it
 
         self.keep()
         self._pids, self._pages, self._run_dir = dict(pids), pages, run_dir
@@ -65,13 +66,14 @@ class Survivors:
         self._is_kept = False
 
     def take(self, local_ranks: Iterable[int], reason: str) -> list[int]:
-        """Ask these workers where they are, as they are about to be stopped. Each is asked once in an attempt. Returns
-        those that ran when the signal reached them.
+        """Ask these workers where they are, just before they are stopped. Each is asked once in an attempt.
+
+        Returns those that were running when the signal reached them.
         """
         return self._take(local_ranks, reason, ASK_MAX_S, spares_pauses=True)
 
     def take_overdue(self, local_ranks: Iterable[int], reason: str) -> None:
-        """The same for workers that have failed already, and are about to be killed for it."""
+        """The same for workers that have failed already and are about to be killed for it."""
         self._take(local_ranks, reason, OVERDUE_ASK_MAX_S, spares_pauses=False)
 
     def _take(self, local_ranks: Iterable[int], reason: str, limit_s: float, *, spares_pauses: bool) -> list[int]:
@@ -82,7 +84,7 @@ class Survivors:
             return self._ask(wanted, limit_s, spares_pauses=spares_pauses)
         except SignalException:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever goes wrong with this, the workers have to be stopped
+        except Exception as error:  # noqa: BLE001 - the workers must be stopped, whatever goes wrong here
             log.warning("the workers could not be asked where they are: %s", error)
             return []
 
@@ -110,7 +112,7 @@ class Survivors:
         return [rank for rank, answer in answers.items() if answer.is_whole or not is_ending(self._pids[rank])]
 
     def accuse(self, failed: Mapping[int, ProcessFailure]) -> None:
-        """Workers, by global rank, failed. If they only lost a peer, the first of them says who was not waiting."""
+        """Take in workers' failures by global rank. If they only lost a peer, add to the cause who was not waiting."""
         from holdfast.errors.failure import in_order
         from holdfast.errors.kind import FailureKind
 
@@ -125,7 +127,7 @@ class Survivors:
             cause.message = f"{cause.message.rstrip()}\n{sentence}"
 
     def place_of(self, local_rank: int) -> str:
-        """The user's line that a worker was at when it was asked: "train.py:12 in step"; "" if nobody knows."""
+        """The line of the user's code that a worker was at: "train.py:12 in step"; "" if unknown."""
         if local_rank not in self._texts:
             return ""
         from holdfast.errors.diagnosis import where_in
@@ -133,7 +135,7 @@ class Survivors:
         return where_in(self._texts[local_rank])
 
     def where(self) -> list[str]:
-        """Where they were, in a line for each place; empty if nobody was asked."""
+        """Where the workers were, one line for each place; empty if none was asked."""
         if not self._has_seen():
             return []
         from holdfast.stacks.judgement import where_lines
@@ -141,7 +143,7 @@ class Survivors:
         return where_lines(*self._seen())
 
     def _seen(self) -> tuple[dict[int, Stacks], list[Group]]:
-        """The stacks of those that had not failed, and their groups: one that is about to end says nothing."""
+        """The stacks of workers that had not failed, and their groups. A failed worker's stack says nothing."""
         from holdfast.stacks.grouping import group
         from holdfast.stacks.parse import parse
 
@@ -150,7 +152,7 @@ class Survivors:
         return stacks, group(stacks)
 
     def keep(self) -> None:
-        """Write what was seen into the run's directory, once."""
+        """Write the stacks to the run's directory, once."""
         if self._is_kept or self._run_dir is None or not self._has_seen():
             return
         from holdfast.stacks.dump import keep
@@ -178,7 +180,7 @@ class Survivors:
         return self._dump
 
     def ranks_here(self) -> dict[int, RankStacks]:
-        """The stacks of those of this node, by global rank."""
+        """The stacks of this node's workers, by global rank."""
         from holdfast.stacks.remarks import with_remarks
         from holdfast.stacks.wire import RankStacks
 
@@ -189,7 +191,7 @@ class Survivors:
         }
 
     def add(self, ranks: Mapping[int, RankStacks], reason: str) -> None:
-        """Where workers of other nodes are that are to be stopped, too."""
+        """Add the stacks of other nodes' workers that will be stopped, too."""
         self._reason, self._at = self._reason or reason, self._at or time.time()
         self._elsewhere.update(ranks)
         self._dump = None

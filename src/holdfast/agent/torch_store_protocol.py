@@ -1,7 +1,7 @@
-"""What nodes tell each other through a store where their rendezvous offers nothing better, by torch's keys.
+"""Exchange ranks and wait for the end through a plain store, with torch's keys.
 
-holdfast's own backends know the ranks when nodes have met, and when all are done. Handlers that were written for torch
-have a store and no more.
+holdfast's own backends provide the ranks when nodes have met, and know when all nodes are done. Handlers written for
+torch have only a store.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ log = get_logger(__name__)
 
 
 def exchange_ranks(store: Any, rank: int, nodes: int, role: str, local_world_size: int) -> list[Worker]:
-    """The workers of the node `rank`, from what all nodes say that they run."""
+    """The workers of the node `rank`, derived from what all nodes publish."""
     store.set(f"{_ROLE_INFO}{rank}", json.dumps({"role": role, "rank": rank, "local_world_size": local_world_size}))
     if rank == 0:
-        # One node reads all and tells each its own: 2 N messages, where all reading all would be N * N.
+        # One node reads all and writes each its ranks: 2 N messages, where all reading all would be N * N.
         infos = [_told(store, f"{_ROLE_INFO}{node}", _RoleInfo) for node in range(nodes)]
         ran = [(info.role, info.local_world_size) for info in infos]
         for node in range(nodes):
@@ -53,10 +53,10 @@ def exchange_ranks(store: Any, rank: int, nodes: int, role: str, local_world_siz
 
 
 def _told(store: Any, key: str, kind: Any) -> Any:
-    """What another node wrote under a key.
+    """Read what another node wrote under a key.
 
     Raises:
-        RendezvousStateError: it is something else.
+        RendezvousStateError: the value is not valid.
     """
     value = store.get(key)
     try:
@@ -66,14 +66,14 @@ def _told(store: Any, key: str, kind: Any) -> Any:
 
 
 def wait_for_all(store: Any, rank: int, nodes: int, timeout_s: float) -> None:
-    """Say that the workers of the node `rank` are done, and wait until all nodes say so. Who is missing is told."""
+    """Mark the workers of the node `rank` as done, and wait for all nodes. Logs the missing nodes on failure."""
     keys = [f"{_TERMINAL_STATE}{node}" for node in range(nodes)]
     try:
         store.set(keys[rank], b"done")
         store.wait(keys, timeout_s)
     except SignalException:
         raise
-    except Exception as error:  # noqa: BLE001 - our workers have succeeded, whatever became of the others
+    except Exception as error:  # noqa: BLE001 - our workers have succeeded, whatever happened to the others
         missing = [node for node, key in enumerate(keys) if not _has(store, key)]
         log.warning("left the exit barrier without the nodes %s: %s", missing, error)
 
