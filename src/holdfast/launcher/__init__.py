@@ -1,4 +1,4 @@
-"""From a configuration to a running job."""
+"""Launch a job from its configuration."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What a job is: how many nodes and workers, how they find each other, and how they are kept running."""
+"""The configuration of a job: how many nodes and workers, how they meet, and how they are kept running."""
 
 from __future__ import annotations
 
@@ -13,23 +13,27 @@ if TYPE_CHECKING:
     from holdfast.processes import LogsSpecs
 
 RENDEZVOUS_TIMEOUT_S = 900
-"""How long a static rendezvous waits for its store, where nobody says otherwise."""
+"""How long a static rendezvous waits for its store by default."""
 
 
 @like_dataclass
 class LaunchConfig:
     """The settings of a job. Fields and defaults are those of ``torch.distributed.launcher.api.LaunchConfig``.
 
-    Ours beyond those: `exit_barrier_timeout`, seconds that a node which is done waits for the others; `stop_grace`,
-    seconds that workers which listen for it have to end by themselves; `store_host`, who serves the workers' store at
-    MASTER_ADDR:MASTER_PORT, ``agent`` or ``rank0``; `restart_window`, seconds after which workers that ran so long have
-    all of `max_restarts` again, 0 for never; `restart_policy`, ``auto`` or ``always``; `hang_timeout`, seconds without
-    progress after which a worker has failed, 0 for no limit; `warm`, whether workers are forked from a process that has
-    done their imports, or which imports those are; `strict_exit`, whether a worker has failed that crashes after its
-    program has ended well.
+    These fields exist only in holdfast:
+
+    Attributes:
+        exit_barrier_timeout: how many seconds a finished node waits for the other nodes.
+        stop_grace: how many seconds workers that listen for a stop request have to end by themselves.
+        store_host: who serves the workers' store at MASTER_ADDR:MASTER_PORT, ``agent`` or ``rank0``.
+        restart_window: after running for this many seconds, workers have all of `max_restarts` again; 0 for never.
+        restart_policy: ``auto`` or ``always``.
+        hang_timeout: after this many seconds without progress, a worker has failed; 0 for no limit.
+        warm: whether workers are forked from a process that has done their imports, or the list of those imports.
+        strict_exit: whether a worker that crashes after its program ended well has failed.
     """
 
-    __hash__ = None  # type: ignore[assignment]  # the fields can change
+    __hash__ = None  # type: ignore[assignment]  # mutable
 
     def __init__(
         self,
@@ -96,7 +100,7 @@ class LaunchConfig:
         self.hang_timeout = hang_timeout
         self.warm = warm
         self.strict_exit = strict_exit
-        # The older argument still wins, as it does there.
+        # As in torch, the older argument still wins.
         self.rdzv_configs.setdefault("timeout", RENDEZVOUS_TIMEOUT_S)
         if rdzv_timeout != -1:
             self.rdzv_configs["timeout"] = rdzv_timeout

@@ -1,4 +1,4 @@
-"""Builds a job from its configuration, and runs it: the one place where all parts are put together."""
+"""Build a job from its configuration and run it. All parts are put together here."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 SHUTDOWN_TIMEOUT_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 
 BUILT_IN_BACKENDS = ("static", "c10d", "etcd")
-"""Those that know of our own settings; others may stumble over what they do not know."""
+"""The backends that know our own settings. Others might reject unknown settings."""
 
 log = get_logger(__name__)
 
 
-class elastic_launch:  # noqa: N801 - the name is part of the contract
+class elastic_launch:  # noqa: N801 - the name is part of the public API
     """A job as a function: ``elastic_launch(config, train)(*args)`` runs ``train(*args)`` in every worker.
 
-    The call returns what the workers returned, by global rank, or raises `ChildFailedError`. With a string in
-    place of a function it runs that command.
+    The call returns the workers' return values by global rank, or raises `ChildFailedError`. If the entry point is a
+    string, it is run as a command.
     """
 
     def __init__(
@@ -52,14 +52,14 @@ def launch_agent(
     args: Sequence[Any],
     health_check_server: HealthCheckServer | None = None,
 ) -> dict[int, Any]:
-    """Run this node's part of a job, and return what its workers returned, by global rank.
+    """Run this node's part of a job, and return its workers' return values by global rank.
 
     Raises:
         ChildFailedError: workers failed, and no restart is left.
         SignalException: this process was asked to stop, and has stopped its workers.
         InputError: the configuration cannot be run.
     """
-    signals_to_handle(config.signals_to_handle)  # raises what is wrong with it before anything is changed
+    signals_to_handle(config.signals_to_handle)  # validate before anything is changed
     run_id = config.run_id or os.urandom(16).hex()
     previous_signals = os.environ.get(SIGNALS_VARIABLE)
     os.environ[SIGNALS_VARIABLE] = config.signals_to_handle
@@ -89,7 +89,7 @@ def _launch(
             result = agent.run()
             _raise_if_failed(result, _name(entrypoint, args))
         except SignalException:
-            # This node was asked to leave, not the job to end.
+            # The signal asks this node to leave, not the job to end.
             leave_for_good = False
             agent.record(agent.get_event_failed())
             raise
@@ -213,7 +213,7 @@ def _shutdown_timeout_s(given: float | None) -> float:
 
 
 def _name(entrypoint: Callable[..., Any] | str | None, args: Sequence[Any]) -> str:
-    """What the job is called when it failed: its function, or the script rather than the interpreter that runs it."""
+    """The job's name in a failure: its function, or its script rather than the interpreter that runs it."""
     if not isinstance(entrypoint, str):
         return str(getattr(entrypoint, "__qualname__", entrypoint))
     return next((str(argument) for argument in args if not str(argument).startswith("-")), entrypoint)
