@@ -1,4 +1,4 @@
-"""The commands. What ``holdfast run`` is made of has the names of ``torch.distributed.run``."""
+"""The command line. The parts of ``holdfast run`` have the names of ``torch.distributed.run``."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

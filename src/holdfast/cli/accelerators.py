@@ -1,7 +1,7 @@
-"""How many processors of each kind a job may use here, found out without the libraries that drive them.
+"""Count the processors of each kind that a job may use here, without the drivers' libraries.
 
-What the kernel shows is counted, less what the environment hides. It is an answer for `--nproc-per-node`, not an
-inventory: where it is wrong, a number says it better.
+The count is what the kernel shows, less what the environment hides. It serves `--nproc-per-node` and is not an
+inventory: where it is wrong, give a number instead.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 AMD_VISIBLE = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-"""What hides AMD devices; the first that is set counts."""
+"""The variables that hide AMD devices. The first that is set counts."""
 
 INTEL_VENDOR = "0x8086"
 INTEL_INTEGRATED = "0000:00:02."
-"""The PCI address at which every integrated graphics of Intel sits: a display, not what a job means by an xpu."""
+"""The PCI address of every integrated Intel GPU: a display, not what a job means by an xpu."""
 
 _UNIQUE_NAMES = ("GPU-", "MIG-")
 
 _NUMBER_MAX_DIGITS = 9
-"""A longer number is no device."""
+"""A longer number is not a device."""
 
 
 def cpu_count() -> int:
-    """The CPUs that this process may run on."""
+    """The number of CPUs that this process may run on."""
     return len(os.sched_getaffinity(0))
 
 
 def gpu_count(environ: Mapping[str, str] = os.environ, root: str = "/") -> int:
-    """The GPUs of NVIDIA, or else of AMD."""
+    """The number of NVIDIA GPUs, or else of AMD GPUs."""
     if nvidia := _nvidia_devices(root):
         return _visible(nvidia, environ.get("CUDA_VISIBLE_DEVICES"))
     hidden_by = next((environ[name] for name in AMD_VISIBLE if name in environ), None)
@@ -41,7 +41,7 @@ def gpu_count(environ: Mapping[str, str] = os.environ, root: str = "/") -> int:
 
 
 def xpu_count(environ: Mapping[str, str] = os.environ, root: str = "/") -> int:
-    """The discrete GPUs of Intel."""
+    """The number of discrete Intel GPUs."""
     return _visible(_intel_devices(root), environ.get("ZE_AFFINITY_MASK"))
 
 
@@ -50,8 +50,8 @@ def accelerator_count(environ: Mapping[str, str] = os.environ, root: str = "/") 
 
 
 def _nvidia_devices(root: str) -> int:
-    # A container has the device files of its own share only, while the driver's directory may show all. Without
-    # a container the files can be missing until somebody uses the driver.
+    # A container has device files only for its own share, while the driver's directory may show all devices. Outside a
+    # container the files can be missing until the driver is first used.
     files = [name for name in _listed(root, "dev") if re.fullmatch(r"nvidia[0-9]+", name)]
     return len(files or _listed(root, "proc/driver/nvidia/gpus"))
 
@@ -60,7 +60,7 @@ def _amd_devices(root: str) -> int:
     if not os.path.exists(os.path.join(root, "dev/kfd")):
         return 0
     nodes = "sys/class/kfd/kfd/topology/nodes"
-    # A node that is a CPU has the id 0; one that belongs to another container cannot be read.
+    # A CPU node has the id 0. A node of another container cannot be read.
     return sum(_content(root, nodes, node, "gpu_id") not in ("", "0") for node in _listed(root, nodes))
 
 
@@ -75,9 +75,9 @@ def _intel_devices(root: str) -> int:
 
 
 def _visible(count: int, listed: str | None) -> int:
-    """How many of `count` devices a list such as ``0,2`` or ``GPU-8932f937`` leaves.
+    """How many of `count` devices a list such as ``0,2`` or ``GPU-8932f937`` leaves visible.
 
-    As the drivers read it: the list ends at the first entry that is no device, so ``-1`` hides all.
+    As in the drivers, the list ends at the first entry that is not a device, so ``-1`` hides all.
     """
     if listed is None or count == 0:
         return count

@@ -1,4 +1,4 @@
-"""The command ``holdfast`` and its commands."""
+"""The ``holdfast`` command and its subcommands."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ COMMANDS = {
     "forget": ("holdfast.cli.forget", "main", "delete what a run has left in etcd, so that its id can be used again"),
     "token": ("holdfast.cli.token", "main", "make a secret token, with which the nodes of a job let each other in"),
 }
-"""By name: the module and the function that does it with the words that follow, and what it is good for."""
+"""For each name: the module, the function that takes the rest of the arguments, and a summary for the help."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Do what the command line `args` says, or that of this process, and return the exit code."""
+    """Run the command line `args`, by default this process's, and return the exit code."""
     word, *rest = list(sys.argv[1:] if args is None else args) or [""]
     if word in COMMANDS:
         return exit_code(lambda: _function(word)(rest), f"{PROG} {word}")

@@ -1,4 +1,4 @@
-"""From options to the configuration of a job. What can be seen to be wrong is said here, before anything starts."""
+"""Build a job's configuration from options. Detectable mistakes are reported here, before anything starts."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ PORT_MAX = (1 << 16) - 1
 ELASTIC_BACKENDS = ("c10d", "etcd")
 NO_RUN_ID = ("", "none")
 NO_SETTINGS = ("self", "backend", "endpoint", "run_id", "min_nodes", "max_nodes", "local_addr")
-"""What a backend's settings cannot be called: these are the parameters that all backends have."""
+"""Names that a backend's settings cannot have: the parameters that all backends share."""
 
 RANK_MAX_DIGITS = 9
-"""A longer number is no local rank."""
+"""A longer number is not a local rank."""
 
 PREFIX_TEMPLATE_VARIABLE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
 THREADS_VARIABLE = "OMP_NUM_THREADS"
@@ -41,8 +41,8 @@ THREADS_VARIABLE = "OMP_NUM_THREADS"
 def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., None] | str, list[str]]:
     """The job that `args` describes: its configuration, what each worker runs, and with which arguments.
 
-    Makes the log directory, and in this process's environment sets ``OMP_NUM_THREADS`` to 1 if there are several
-    workers and it is not set: each would otherwise start a thread for every CPU.
+    Makes the log directory. Also sets ``OMP_NUM_THREADS`` to 1 in this process's environment if there are several
+    workers and it is not set: otherwise each worker would start a thread for every CPU.
 
     Raises:
         InputError: a value cannot be used. The message begins with the flag and the value.
@@ -64,14 +64,14 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., None]
         log_line_prefix_template=os.environ.get(PREFIX_TEMPLATE_VARIABLE),
         local_addr=args.local_addr,
         event_log_handler=args.event_log_handler,
-        # Without a GPU there is nothing to bind to, and the command says so.
+        # Without a GPU there is nothing to bind to; the command prints a notice.
         numa_options=args.numa_binding if args.numa_binding and accelerators.gpu_count() else None,
         signals_to_handle=args.signals_to_handle,
         duplicate_stdout_filters=args.duplicate_stdout_filters,
         duplicate_stderr_filters=args.duplicate_stderr_filters,
         virtual_local_rank=args.virtual_local_rank,
         shutdown_timeout=args.shutdown_timeout,
-        # A program may have parsed the command line with torch's parser, which lacks it.
+        # Options of ours may be missing: a program may have used torch's parser.
         exit_barrier_timeout=getattr(args, "exit_barrier_timeout", EXIT_BARRIER_TIMEOUT_S),
         stop_grace=getattr(args, "stop_grace", STOP_GRACE_S),
         store_host=getattr(args, "store_host", STORE_HOSTS[0]),
@@ -87,7 +87,7 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., None]
 
 
 def parse_min_max_nnodes(nnodes: str) -> tuple[int, int]:
-    """The least and the most nodes: ``2:4`` is 2 and 4, ``2`` is 2 and 2."""
+    """The minimum and maximum number of nodes: ``2:4`` is 2 and 4, ``2`` is 2 and 2."""
     least, separator, most = nnodes.partition(":")
     try:
         min_nodes, max_nodes = int(least), int(most if separator else least)
@@ -99,7 +99,7 @@ def parse_min_max_nnodes(nnodes: str) -> tuple[int, int]:
 
 
 def determine_local_world_size(nproc_per_node: str) -> int:
-    """The number of workers on this machine that a number, ``cpu``, ``gpu``, ``xpu`` or ``auto`` stands for."""
+    """The number of workers on this machine for a number, ``cpu``, ``gpu``, ``xpu`` or ``auto``."""
     given = f"--nproc-per-node {nproc_per_node!r}"
     try:
         workers = int(nproc_per_node)
@@ -126,7 +126,7 @@ def _processors(kind: str, given: str) -> int:
 def _rendezvous(args: Namespace, min_nodes: int, max_nodes: int) -> dict[str, Any]:
     """How the nodes meet, as fields of a `LaunchConfig`.
 
-    A single node that was not told otherwise meets nobody: it takes any free port, and an id of its own.
+    A single node without other settings meets nobody: it takes any free port, and generates a run id.
     """
     settings: dict[str, Any] = rdzv_settings(args.rdzv_conf)
     if args.standalone:
@@ -178,7 +178,7 @@ def _endpoint(args: Namespace) -> str:
 
 
 def rdzv_settings(text: str) -> dict[str, str]:
-    """``a=1,b=2``, as `split_settings` reads it."""
+    """Parse ``a=1,b=2`` with `split_settings`."""
     items = split_settings(text)
     for place, (key, _, value) in enumerate(items, start=1):
         if not key or not value:

@@ -1,4 +1,4 @@
-"""``holdfast doctor``: what would break a job here, and what to do about it."""
+"""``holdfast doctor``: find what would break a job here, and what to do about it."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ FALLBACK_COLUMNS = 100
 
 
 def main(args: Sequence[str]) -> None:
-    """Do what the words after ``holdfast doctor`` say.
+    """Run ``holdfast doctor`` with these arguments.
 
     Raises:
         InputError: a value cannot be used.
         SystemExit: with 1, if there is a problem.
     """
     options = _parser().parse_args(list(args))
-    # Not for --help.
+    # Imported here, because --help does not need them.
     from holdfast.cli.report import has_colours
     from holdfast.doctor.examination import CHECKS, examine
     from holdfast.doctor.finding import State
@@ -87,7 +87,7 @@ def _context(options: Namespace) -> Context:
 
 
 def likely_backend(endpoint: str) -> str:
-    """What is meant where nobody says it."""
+    """The backend that an endpoint suggests."""
     return "etcd" if "," in endpoint or "://" in endpoint or endpoint.endswith(f":{ETCD_PORT}") else "c10d"
 
 

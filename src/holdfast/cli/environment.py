@@ -1,4 +1,4 @@
-"""Options whose default comes from the environment: ``PET_`` and the option's name in capitals.
+"""Options whose defaults come from the environment: ``PET_`` and the option's name in capitals.
 
 `env` and `check_env` are argparse actions that work in any parser.
 """
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def variable(dest: str) -> str:
-    """The variable that gives the option that is stored in `dest` its default."""
+    """The environment variable for the option stored in `dest`."""
     return f"PET_{dest.upper()}"
 
 
 def as_given(message: str) -> str:
-    """`message` with the variable's name in place of the flag's, where the value it is about is the variable's.
+    """Put the variable's name in place of the flag's in `message`, if the value came from the variable.
 
-    Messages begin with a flag and its value, all over this package and below: ``--nnodes 'x': ...``. Whoever wrote
+    Messages begin with a flag and its value, in this package and below: ``--nnodes 'x': ...``. A user who wrote
     ``PET_NNODES=x`` should not have to search for a flag.
     """
     flag, _, rest = message.partition(" ")
@@ -36,15 +36,14 @@ def as_given(message: str) -> str:
 
 
 class env(Action):  # noqa: N801 - the name is part of the contract
-    """Stores a value. Without one on the command line it is that of the variable, and without that `default`.
+    """Stores a value: from the command line, or else from the variable, or else `default`.
 
-    Text from the variable goes through the option's `type` only if it is needed: on the command line the option
-    may be given a better one.
+    The option's `type` is applied to the variable's text only if it is used: the command line may override it.
     """
 
     def __init__(self, dest: str, default: Any = None, required: bool = False, **options: Any) -> None:
         default = os.environ.get(variable(dest), default)
-        # `required` asks for a value, wherever it may come from.
+        # A value from the variable satisfies `required`, too.
         super().__init__(dest=dest, default=default, required=required and not default, **options)
 
     def __call__(
@@ -58,10 +57,10 @@ class env(Action):  # noqa: N801 - the name is part of the contract
 
 
 class check_env(Action):  # noqa: N801 - the name is part of the contract
-    """A flag. It is on where the command line has it, or where the variable holds a whole number other than 0.
+    """A flag. It is on if the command line has it, or if the variable holds a whole number other than 0.
 
     Raises:
-        InputError: the variable holds something else; when the parser is made.
+        InputError: the variable holds something else. Raised when the parser is made.
     """
 
     def __init__(self, dest: str, default: bool = False, **options: Any) -> None:

@@ -24,16 +24,16 @@ BAD_INPUT = 2
 SIGNAL_BASE = 128
 
 PAGER_PATIENCE_S = 60.0
-"""How long a command that ends by itself waits for a console that takes nothing of what is still to be shown: a person
-may be at a pager. One that a signal ends does not.
+"""How long a finishing command waits for a blocked console to take the rest of its output: a person may be at a pager.
+A command that a signal ends does not wait that long.
 """
 
 
 def exit_code(command: Callable[[], object], prog: str) -> int:
-    """Do `command`, and return the exit code of the process.
+    """Run `command` and return the exit code of the process.
 
-    What it raises is explained on stderr in the name of `prog`, if it is a failure that people can do something
-    about. A bug of ours is raised again, with its traceback.
+    Failures that people can act on are explained on stderr, with the prefix `prog`. Our own bugs are raised again, with
+    their traceback.
     """
     try:
         command()
@@ -53,7 +53,7 @@ def exit_code(command: Callable[[], object], prog: str) -> int:
 
 
 def _verdict(error: Exception, prog: str) -> tuple[int, str] | None:
-    """The exit code and the last words, or None for what only its traceback can explain."""
+    """The exit code and the last message, or None if only a traceback can explain the error."""
     from holdfast.errors.text import visible_line
     from holdfast.errors.tree import Category, HoldfastError, InputError
     from holdfast.processes.interruption import SignalException
@@ -73,7 +73,7 @@ def _leave(code: int, last_words: str) -> int:
     from holdfast.errors.notice import say
 
     if code > SIGNAL_BASE:
-        say(last_words)  # whatever has become of stderr, the exit code is to be told
+        say(last_words)  # waits for stderr only briefly: the exit code must be delivered
     else:
         _await_tails()
         say(last_words, PAGER_PATIENCE_S)
@@ -81,18 +81,20 @@ def _leave(code: int, last_words: str) -> int:
 
 
 def _await_tails() -> None:
-    """Let a slow console have the lines of workers that it has not taken yet."""
+    """Give a slow console time to take the remaining lines of workers."""
     tail = sys.modules.get("holdfast.processes.tail")
     if tail is not None:
         tail.await_laggards(PAGER_PATIENCE_S)
 
 
 def show(text: str, *, colours: bool = False) -> None:
-    """Print `text`, unless its reader has left, as in ``holdfast --help | true``. What stdout cannot encode is escaped,
-    and so is what could steer a terminal. With `colours`, the codes of `holdfast.errors.text.COLOURS` are let through.
+    """Print `text`, unless its reader has left, as in ``holdfast --help | true``.
+
+    Characters that stdout cannot encode or that could control a terminal are escaped. With `colours`, the codes of
+    `holdfast.errors.text.COLOURS` are kept.
 
     Raises:
-        UserError: it cannot be written; the disk is full, say.
+        UserError: stdout cannot be written, for example because the disk is full.
     """
     from holdfast.errors.text import painted, visible
 
@@ -109,10 +111,10 @@ def show(text: str, *, colours: bool = False) -> None:
 
 
 def _flush_stdout() -> None:
-    """Bring out what was printed, unless its reader has left, or whoever printed it knows that it cannot be."""
+    """Flush stdout. Errors are ignored: the reader has left, or `show` has reported the error already."""
     try:
-        with suppress(AttributeError, ValueError):  # no stdout, or a closed one
+        with suppress(AttributeError, ValueError):  # stdout is missing or closed
             sys.stdout.flush()
     except OSError:
-        # What is still in the buffer goes nowhere, instead of failing again when the interpreter ends.
+        # Discard the buffer, so that the flush at the interpreter's exit does not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""``holdfast forget``: delete what a run has left in etcd."""
+"""``holdfast forget``: delete a run's records from etcd."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ does. The exit code is 0 if nothing is left of the run, also if there was nothin
 nodes of it are alive or etcd cannot be reached; and 2 for bad input."""
 
 KEYS_SHOWN_MAX = 20
-"""How many deleted keys are listed; of more, the number is said. --json has all."""
+"""How many deleted keys are listed. The rest are only counted; --json has all."""
 
 
 def main(args: Sequence[str]) -> None:
-    """Do what the words after ``holdfast forget`` say.
+    """Run ``holdfast forget`` with these arguments.
 
     Raises:
         InputError: a value cannot be used.
@@ -38,7 +38,7 @@ def main(args: Sequence[str]) -> None:
         CoordinationError: etcd cannot be reached, or refuses us.
     """
     options = _parser().parse_args(list(args))
-    # Not for --help.
+    # Imported here, because --help does not need it.
     import asyncio
 
     settings = _settings(options)

@@ -1,7 +1,7 @@
-"""The options of ``holdfast run``, as one table: those of torchrun 2.13 under their names and with their defaults,
-and ours.
+"""The options of ``holdfast run`` as one table: torchrun 2.13's, with the same names and defaults, and ours.
 
-The parser, its help, the other spelling of each name (``--log_dir``) and its variable (``PET_LOG_DIR``) follow from it.
+The parser, its help, the alternative spelling of each name (``--log_dir``) and its variable (``PET_LOG_DIR``) are
+derived from the table.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ RESTART_POLICIES = ("auto", "always")
 
 
 class Unsaid(int):
-    """A default that nobody wrote, told from the same number that somebody did."""
+    """A default value, distinguishable from the same number given by the user."""
 
 
-# The functions below are argparse types. What they raise begins with the value, so that the parser can put the
-# name before it of what the value was given to.
+# The functions below are argparse types. Their messages begin with the value, so that the parser can put the name of
+# the flag or variable before it.
 
 
 def whole_number(text: str) -> int:
@@ -43,13 +43,13 @@ def number(text: str) -> float:
 
 
 def comma_separated(text: str) -> list[str]:
-    """The items between commas; two commas are one that belongs to an item."""
-    # No argument and no variable can hold the character that stands for such a comma here.
+    """Split at commas. Two commas in a row are one comma within an item."""
+    # NUL stands in for such a comma: no argument or variable can contain it.
     return [item.replace("\0", ",") for item in text.replace(",,", "\0").split(",")]
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
-    """Unlike argparse's own choices, it also looks at what comes from the environment."""
+    """Accept one of `choices`. Unlike argparse's own choices, this also checks values from the environment."""
 
     def choice(text: str) -> str:
         if text not in choices:
@@ -60,10 +60,10 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 
 class Option:
-    """An option: its names (a short one first, if any), and what argparse has to know.
+    """An option: its names (a short one first, if any), and its arguments for argparse.
 
-    Without a `metavar` it is a flag. `has_variable` is whether the environment can give its default. `is_ours`
-    marks what torchrun does not have.
+    Without a `metavar` it is a flag. `has_variable` is whether the environment can set its default. `is_ours` marks
+    options that torchrun does not have.
     """
 
     __slots__ = ("default", "has_variable", "help", "is_ours", "metavar", "names", "of_type")
@@ -71,7 +71,7 @@ class Option:
     def __init__(
         self,
         *names: str,
-        help: str,  # noqa: A002 - argparse's word
+        help: str,  # noqa: A002 - argparse's name
         metavar: str | None = None,
         default: object = None,
         of_type: Callable[[str], object] = str,
@@ -96,7 +96,7 @@ class Option:
 
     @property
     def spellings(self) -> tuple[str, ...]:
-        """All that is accepted: with dashes, and with underscores."""
+        """All accepted spellings: with dashes, and with underscores."""
         return tuple(dict.fromkeys([*self.names, f"--{self.dest}"]))
 
     def __repr__(self) -> str:
@@ -331,6 +331,6 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         ),
     ),
 }
-"""The options under the headings of the help."""
+"""The options by heading of the help."""
 
 OURS = frozenset(option.dest for options in GROUPS.values() for option in options if option.is_ours)

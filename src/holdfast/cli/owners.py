@@ -1,4 +1,4 @@
-"""Whose directories a command reads."""
+"""Warn about directories of other users."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def warn_of_other_owners(prog: str, directories: Iterable[str]) -> None:
-    """Say in one line on stderr if a directory belongs to neither us nor root: its owner decides what it says."""
+    """Warn on stderr, in one line, if a directory belongs to neither us nor root: its owner can forge the content."""
     owners = {directory: owner for directory in directories if (owner := other_owner(directory)) is not None}
     if not owners:
         return

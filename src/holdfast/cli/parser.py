@@ -1,4 +1,4 @@
-"""The parser of ``holdfast run``, made from the table of options."""
+"""The parser of ``holdfast run``, built from the table of options."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ HELP_MAX_COLUMNS = 110
 HELP_FALLBACK_COLUMNS = 80
 OPTION_MAX_COLUMNS = 30
 COLUMNS_MAX_DIGITS = 9
-"""A longer number is no width."""
+"""A longer number is not a width."""
 
 
 def get_args_parser() -> ArgumentParser:
-    """The parser. Its defaults are those of the environment at this moment.
+    """Build the parser. Its defaults come from the environment at this moment.
 
     Raises:
-        InputError: a variable of a flag holds neither 0 nor 1.
+        InputError: the variable of a flag does not hold a whole number.
     """
     parser = _Parser(
         prog=PROG,
@@ -59,12 +59,12 @@ def get_args_parser() -> ArgumentParser:
     rest = parser.add_argument(
         "training_script_args", metavar="arguments", nargs=REMAINDER, help="what follows it is the program's own"
     )
-    rest.required = False  # or it is named with a script that is missing
+    rest.required = False  # otherwise the message about a missing script names it, too
     return parser
 
 
 def parse_args(args: Sequence[str] | None) -> Namespace:
-    """What the command line `args` says, or that of this process; leaves with 2 if it cannot be read."""
+    """Parse the command line `args`, by default this process's. Exits with 2 if it cannot be parsed."""
     return get_args_parser().parse_args(args)
 
 
@@ -84,9 +84,9 @@ def _argparse_options(option: Option) -> dict[str, Any]:
 
 
 class _Parser(VisibleParser):
-    """Says what is wrong in one line, and is not confused by two spellings."""
+    """Reports a mistake in one line, and treats two spellings of an option as one."""
 
-    # Both, because it depends on the version of Python in which of the two a problem shows.
+    # Both methods are overridden: the Python version decides which of them raises the error.
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         try:
@@ -104,10 +104,10 @@ class _Parser(VisibleParser):
         self.refuse(as_given(message))
 
     def _get_option_tuples(self, option_string: str) -> list[Any]:
-        """What a shortened name can mean.
+        """The options that a shortened name can mean.
 
-        Two spellings of an option are one option, which argparse itself knows only in later versions. And an option of
-        ours takes nothing away from torchrun's: a name that was clear there is clear here.
+        Two spellings of an option are one option, which only later versions of argparse know. Our options do not make a
+        short name ambiguous that is unique in torchrun.
         """
         by_dest: dict[str, Any] = {}
         for match in super()._get_option_tuples(option_string):
@@ -116,7 +116,7 @@ class _Parser(VisibleParser):
 
 
 def _one_line(problem: ArgumentError) -> str:
-    """With one of the option's names, where argparse has all of them."""
+    """The message with one of the option's names, where argparse has all of them."""
     if problem.argument_name is None:
         return problem.message
     names = problem.argument_name
@@ -125,7 +125,7 @@ def _one_line(problem: ArgumentError) -> str:
 
 
 class _HelpFormatter(RawDescriptionHelpFormatter):
-    """As wide as the terminal allows, and one spelling of each option."""
+    """Uses the width of the terminal, and shows one spelling of each option."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=OPTION_MAX_COLUMNS, width=_help_columns())

@@ -1,4 +1,4 @@
-"""What a person should know about a job that runs all the same."""
+"""Remarks about a job that runs anyway."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 def shortcomings(args: Namespace, gpus: int) -> list[str]:
-    """What was asked for and cannot be done on a machine with `gpus`. To be said in any case."""
+    """Requested features that a machine with `gpus` GPUs cannot provide. Always shown."""
     remarks = []
     if args.numa_binding is not None and not gpus:
         remarks.append(f"--numa-binding {args.numa_binding!r}: there is no GPU here to be near to; no worker is bound")
@@ -20,7 +20,7 @@ def shortcomings(args: Namespace, gpus: int) -> list[str]:
 
 
 def hints(args: Namespace, sets_threads: bool) -> list[str]:
-    """What was done in silence or not used. For a terminal: a job's output is the program's and nothing else."""
+    """Silent defaults and ignored options. Shown only on a terminal: other output is the program's alone."""
     remarks = []
     if sets_threads:
         remarks.append("OMP_NUM_THREADS is set to 1 for each worker; set it yourself if they should use more threads")

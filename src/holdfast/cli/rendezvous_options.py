@@ -1,4 +1,4 @@
-"""The options that say where a job meets, for the commands beside ``holdfast run``."""
+"""The rendezvous options of commands other than ``holdfast run``."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def add_rendezvous_options(
     backend: str | None,
     backends: Collection[str] = (),
 ) -> None:
-    """Add ``--endpoint``, ``--backend`` and ``--rdzv-conf``, in torchrun's spellings, too.
+    """Add ``--endpoint``, ``--backend`` and ``--rdzv-conf``, also in torchrun's spellings.
 
-    They become the fields `endpoint`, `backend` and `rdzv_conf`. What is not given is taken from PET_RDZV_ENDPOINT and
-    so on, and the backend otherwise is `backend`. With `backends` it can be one of these only; a variable that names
-    another one is not used.
+    They become the fields `endpoint`, `backend` and `rdzv_conf`. Defaults come from PET_RDZV_ENDPOINT and so on; the
+    backend's last default is `backend`. With `backends`, only these are accepted, and a variable that names another one
+    is ignored.
     """
     variable = os.environ.get("PET_RDZV_BACKEND", "")
     parser.add_argument(

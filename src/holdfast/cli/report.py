@@ -1,4 +1,4 @@
-"""``holdfast report``: what became of a run."""
+"""``holdfast report``: report on a run."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ and what the time went into.
   holdfast report logs/job7_1a2b3c4d --html job7.html"""
 
 PAGE_NAME = "report.html"
-"""What a page is called in the run's directory, where no other name is given."""
+"""The default file name of the page, in the run's directory."""
 
 PAGE_MODE = 0o666
-"""Before the umask: a page is made to be shown."""
+"""The mode before the umask: a page is made to be shared."""
 
 STDOUT = "-"
 FALLBACK_COLUMNS = 100
 
 
 def main(args: list[str]) -> None:
-    """Do what the words after ``holdfast report`` say.
+    """Run ``holdfast report`` with these arguments.
 
     Raises:
         InputError: there is no such run, or the page cannot be written.
@@ -87,7 +87,7 @@ def _parsed(args: list[str]) -> Namespace:
         help=f"write one page that needs nothing else, to FILE (- is stdout), or to {PAGE_NAME} in the run's directory",
     )
     options = parser.parse_args(args)
-    # In `--html RUN` the run would be taken for the file.
+    # In `--html RUN`, argparse takes the run for the file.
     if options.html and not options.run and options.html != STDOUT and not options.html.endswith((".html", ".htm")):
         options.run, options.html = options.html, ""
     return options
@@ -104,7 +104,7 @@ def _write_page(run: Run, path: str) -> None:
     if os.path.exists(path) and not os.path.isfile(path):
         raise InputError(f"{path!r} is not a file; give --html the name of one, or - for stdout")
     try:
-        # Whole or not at all: a page that is replaced may be open in a browser.
+        # Replace the page atomically: it may be open in a browser.
         write_whole(path, page.encode("utf-8", "backslashreplace"), mode=PAGE_MODE)
     except OSError as error:
         raise InputError(f"{path!r} cannot be written: {error.strerror}; --html FILE names another place") from error

@@ -1,4 +1,4 @@
-"""``holdfast run``: from a command line to the end of the job."""
+"""``holdfast run``: run a job from a command line."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ERROR_VARIABLES = ("TORCHELASTIC_ERROR_FILE", "HOLDFAST_ERROR_HANDLER")
-"""Where one of these is set, somebody wants to know of our own failure. Written out here, because most jobs have
-neither and need not import what answers to them.
+"""If one of these is set, our own failure must be recorded. The names are repeated here, because most jobs set neither
+and need not import the code that handles them.
 """
 
 
@@ -27,7 +27,7 @@ def run(args: Namespace) -> None:
         ChildFailedError: workers failed, and no restart is left.
         SignalException: this process was asked to stop, and has stopped its workers.
     """
-    # What parsing alone does not need.
+    # Imported here, because parsing alone does not need them.
     from holdfast.cli.configuration import THREADS_VARIABLE, config_from_args
     from holdfast.cli.environment import as_given
     from holdfast.errors.tree import InputError
@@ -46,8 +46,9 @@ def run(args: Namespace) -> None:
 def main(args: Sequence[str] | None = None) -> None:
     """Run the job that a command line describes.
 
-    With `args`, from a program, it raises what `run` raises; a command line that cannot be read is a SystemExit
-    with the code 2. Without, it is a command: it takes the arguments of this process and exits unless all went well.
+    With `args`, from a program, it raises what `run` raises; a command line that cannot be parsed raises SystemExit
+    with the code 2. Without `args` it is the command: it takes the arguments of this process, and exits unless the job
+    succeeded.
     """
     if args is None:
         code = exit_code(lambda: main(sys.argv[1:]), PROG)

@@ -1,4 +1,4 @@
-"""``holdfast runs``: what was run here."""
+"""``holdfast runs``: list the runs of this user."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ DESCRIPTION = """List what was run here, the newest first.
 The run id is what a job had as --rdzv-id, or a random one. Several jobs may have the same.
 The job id is of one job alone: holdfast report JOB_ID tells about that one."""
 LISTED = 20
-"""How many jobs are listed if nobody says how many."""
+"""How many jobs are listed by default."""
 
 
 def main(args: list[str]) -> None:
-    """Do what the words after ``holdfast runs`` say."""
+    """Run ``holdfast runs`` with these arguments."""
     options = _parsed(args)
-    # Not for --help.
+    # Imported here, because --help does not need them.
     from holdfast.cli.report import has_colours
     from holdfast.events.run_index import index_directory
     from holdfast.report.finding import recent_runs

@@ -1,4 +1,4 @@
-"""``holdfast stacks``: where every worker of a run is right now."""
+"""``holdfast stacks``: show where every worker of a run is right now."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ nodes. Ranks at the same place are shown together, and the one that is not where
 Nothing is stopped for it."""
 
 ANSWER_MAX_S = 90.0
-"""How long an agent has to answer. It takes seconds, also with many nodes of which some do not answer it."""
+"""How long an agent has to answer. It needs seconds, even with many nodes of which some do not answer."""
 
 STEP_S = 0.05
-"""How often the answer's file is looked for."""
+"""The interval between checks for the answer's file."""
 
 NOT_RUNNING = (errno.ENXIO, errno.ENOENT, errno.ENOTDIR)
-"""What opening the pipe fails with where no agent reads it."""
+"""The errors of opening the pipe if no agent reads it."""
 
 
 def main(args: Sequence[str]) -> None:
-    """Do what the command line says.
+    """Run ``holdfast stacks`` with these arguments.
 
     Raises:
         InputError: there is no such run, or it does not run here.
-        UserError: it did not answer.
+        UserError: the agent did not answer.
     """
     options = _parser().parse_args(list(args))
     run_dir, fd = _open(options.run)
@@ -65,7 +65,7 @@ def _parser() -> SubcommandParser:
 
 
 def _open(run: str) -> tuple[str, int]:
-    """The directory of the run that is meant, and the pipe that its agent reads."""
+    """Find the run's directory and open the pipe that its agent reads."""
     for directory in _candidates(run):
         fd = _open_pipe(directory)
         if fd is not None:
@@ -76,7 +76,7 @@ def _open(run: str) -> tuple[str, int]:
 
 
 def _open_pipe(directory: str) -> int | None:
-    """The pipe of an agent's directory; None if no agent reads it."""
+    """Open the pipe in an agent's directory; None if no agent reads it."""
     path = os.path.join(directory, NAME)
     try:
         if not stat.S_ISFIFO(os.lstat(path).st_mode):
@@ -89,7 +89,7 @@ def _open_pipe(directory: str) -> int | None:
 
 
 def _tell_of_others(run: str, run_dir: str) -> None:
-    """Say on stderr if other jobs of this run id run here, too."""
+    """Print a notice on stderr if other jobs of this run id run here, too."""
     if not run or os.path.isdir(run):
         return
     from holdfast.report.finding import jobs_named
@@ -107,7 +107,7 @@ def _tell_of_others(run: str, run_dir: str) -> None:
 
 
 def _candidates(run: str) -> Iterable[str]:
-    """The directories that may be meant, the newest first."""
+    """The directories that `run` may mean, the newest first."""
     from holdfast.events.run_index import known_runs
 
     if not run:
@@ -132,12 +132,12 @@ def _newest_below(directory: str) -> list[str]:
 
 
 def _await(run_dir: str, name: str, fd: int) -> None:
-    """Wait until the answer is there, as long as somebody may write it."""
+    """Wait for the answer, as long as an agent can still write it."""
     from holdfast.stacks.dump import result_path
 
-    path = result_path(run_dir, name, "txt")  # it is written last
+    path = result_path(run_dir, name, "txt")  # this file is written last
     poll = select.poll()
-    poll.register(fd, 0)  # an error is told of unasked: nobody reads any more
+    poll.register(fd, 0)  # poll always reports errors: here, that nobody reads any more
     deadline = time.monotonic() + ANSWER_MAX_S
     has_left = False
     while not os.path.exists(path):
@@ -148,7 +148,7 @@ def _await(run_dir: str, name: str, fd: int) -> None:
                 f"{PROG}: the agent of {run_dir} did not answer within {ANSWER_MAX_S:.0f} s: it is stopped, "
                 "or no workers run, as nodes still meet"
             )
-        has_left = bool(poll.poll(STEP_S * 1000))  # the answer may have come just before
+        has_left = bool(poll.poll(STEP_S * 1000))  # check once more: the answer may have arrived just before
 
 
 def _show(run_dir: str, name: str, *, as_json: bool) -> None:

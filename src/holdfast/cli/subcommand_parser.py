@@ -1,4 +1,4 @@
-"""The parsers of all commands: bad input gets one line and exit code 2, and nothing in it steers the terminal."""
+"""The parsers of all commands: bad input gets one line and exit code 2, and cannot control the terminal."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class VisibleParser(ArgumentParser):
-    """An ArgumentParser that quotes arguments and variables in a visible form, whatever is in them."""
+    """An ArgumentParser that escapes the arguments and variables that it quotes."""
 
-    color = False  # Python 3.14 and later would paint it
+    color = False  # Python 3.14 and later would colour it
 
     def _print_message(self, message: str, file: Any = None) -> None:
         from holdfast.errors.text import visible
@@ -23,13 +23,13 @@ class VisibleParser(ArgumentParser):
         super()._print_message(visible(message), file or sys.stderr)
 
     def refuse(self, message: str) -> NoReturn:
-        """Leave with one line. It quotes words of the command line, but no secret among them."""
+        """Exit with a one-line message. It quotes the command line, but no secrets."""
         said = hidden(" ".join(message.split()))
         self.exit(2, f"{self.prog}: error: {said} (see {self.prog} --help)\n")
 
 
 class SubcommandParser(VisibleParser):
-    """One that does not print its usage with an error."""
+    """A parser that does not print its usage with an error."""
 
     def error(self, message: str) -> NoReturn:
         self.refuse(message)

@@ -21,11 +21,11 @@ EPILOG = """Write one to a file that only you can read, once for all nodes:
 Copy the file to every node, and give each --rdzv-conf token_file=job.token."""
 
 TOKEN_BYTES = 32
-"""How many random bytes a token is made of."""
+"""The number of random bytes in a token."""
 
 
 def main(args: Sequence[str]) -> None:
-    """Do what the words after ``holdfast token`` say."""
+    """Run ``holdfast token`` with these arguments."""
     SubcommandParser(
         prog=PROG, description=DESCRIPTION, epilog=EPILOG, formatter_class=RawDescriptionHelpFormatter
     ).parse_args(list(args))

@@ -1,4 +1,4 @@
-"""From the script on the command line to what each worker runs."""
+"""Build each worker's command from the script on the command line."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PYTHON_VARIABLE = "PYTHON_EXEC"
-"""The variable that names another interpreter than ours."""
+"""The environment variable that names another interpreter than ours."""
 
 
 def worker_command(args: Namespace) -> tuple[Callable[..., None] | str, list[str]]:
-    """What a worker runs, a program or a function, and the arguments.
+    """What a worker runs, a program or a function, and its arguments.
 
     Raises:
-        InputError: it can be seen from here that it would not start.
+        InputError: the program or script is missing or cannot be run.
     """
     script, script_args = args.training_script, list(args.training_script_args)
     if args.run_path:
@@ -33,7 +33,7 @@ def worker_command(args: Namespace) -> tuple[Callable[..., None] | str, list[str
         return script, script_args
     python = os.environ.get(PYTHON_VARIABLE)
     if python is not None:
-        # What another interpreter takes for a script, and where it looks for one, is its business.
+        # Do not check the script: another interpreter has its own rules for what a script is and where it is.
         _check_program(python, f"{PYTHON_VARIABLE}={python!r}")
     elif not args.module:
         _check_script(script)
@@ -48,12 +48,13 @@ def run_script_path(training_script: str, *training_script_args: str) -> None:
     runpy.run_path(training_script, run_name="__main__")
 
 
-# Its process has no use for the command line of ours, which may hold a secret.
+# The worker's process does not need our command line, which may hold a secret.
 run_script_path.has_own_arguments = True  # type: ignore[attr-defined]
 
 
 def _check_script(path: str) -> None:
-    # Python takes more than files: `-` for stdin and options of its own. And each worker may have a script of its own.
+    # Python accepts more than files: `-` for stdin, and options of its own. With `$`, each worker may have its own
+    # script.
     if path.startswith("-") or "$" in path:
         return
     if os.path.isdir(path):
