@@ -1,4 +1,4 @@
-"""What went wrong: recorded by the process it happened to, explained by the one that watches it."""
+"""Failures: recorded by the process that failed, explained by the process that watches it."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What a person can do about a failure: one sentence for each way to fail."""
+"""Advice on failures: one sentence for each kind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BY_EXCEPTION = {
     "OutOfMemoryError": "The accelerator's memory is full: use a smaller batch, checkpointing, or more devices.",
     "KeyboardInterrupt": "Nothing is wrong: somebody interrupted the program.",
 }
-"""What is known of an exception's class says more than the kind of failure does."""
+"""Advice by exception class. It is more specific than the advice by kind."""
 
 _BY_KIND = {
     FailureKind.EXCEPTION: "Read the traceback from its last line upwards: {place} is where to look first.",
@@ -62,9 +62,10 @@ _NO_SUCH_PROGRAM = (
 
 
 def advice(kind: FailureKind | str, exception: str = "", where: str = "") -> str:
-    """What to do about a failure of this kind, in one or two sentences; "" for a kind that nobody knows.
+    """What to do about a failure of this kind, in one or two sentences; "" for an unknown kind.
 
-    `exception` is the name of the exception's class, with or without its module; `where` the line of the user's code.
+    `exception` is the name of the exception's class, with or without its module. `where` is the line of the user's
+    code.
     """
     try:
         known = FailureKind(kind)

@@ -1,4 +1,4 @@
-"""The error that says which workers failed, which of them first, and why."""
+"""The error that reports which workers failed, which of them first, and why."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 
 class ChildFailedError(UserError):
-    """Processes that ran `name` failed; `failures` has them by global rank, at least one.
+    """Processes that ran `name` failed. `failures` maps global ranks to their failures, at least one.
 
-    Its text is a summary that ends with the root cause: the failure that came first. `victims_elsewhere` is how many
-    workers of other nodes failed because of it, and `reason` why the job was not started again.
+    The text is a summary that ends with the root cause (see `get_first_failure`). `victims_elsewhere` is the number of
+    workers on other nodes that failed because of it. `reason` is why the job was not restarted.
     """
 
     def __init__(self, name: str, failures: dict[int, ProcessFailure]) -> None:
         if not failures:
             raise InputError(f"ChildFailedError({name!r}) was given no failure; it needs at least one")
-        # The arguments are handed on as they are, since pickle calls the class with them again.
+        # Pass the arguments on unchanged: pickle calls the class with them again.
         super().__init__(name, failures)
         self.name = name
         self.failures = failures
@@ -29,11 +29,14 @@ class ChildFailedError(UserError):
         self.reason = ""
 
     def get_first_failure(self) -> tuple[int, ProcessFailure]:
-        """The rank and the failure that came first; of equally early ones, that of the lowest rank."""
+        """The rank and failure of the root cause: the earliest failure; on a tie, that of the lowest rank.
+
+        Failures that only lost a peer come after all others (see `in_order`).
+        """
         return in_order(self.failures)[0]
 
     def format_msg(self, boarder_delim: str = "=", section_delim: str = "-") -> str:
-        """The summary that people read: all failures, the cause last."""
+        """The summary for people: all failures, the root cause last."""
         return summarize(
             self.name,
             self.failures,

@@ -1,4 +1,4 @@
-"""From an exception to the object that goes into the error file."""
+"""Convert an exception to the object in the error file."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from typing import Any
 
 TEXT_MAX_CHARS = 256 * 1024
-"""The longest message, and the longest traceback, that is written: both fit into what the reader takes."""
+"""The longest message or traceback that is written. Both together are within the reader's limit."""
 
 RECORDING_MODULE = "holdfast.errors.recording"
-"""Whose frames the user need not see at the head of a traceback."""
+"""The module whose frames are cut from the head of a traceback."""
 
 
 def describe(exc: BaseException, now_ns: int) -> dict[str, Any]:
-    """The object that tells of `exc`. Never raises, not even if the exception cannot be printed."""
+    """The error file's object for `exc`. Never raises, not even if the exception cannot be printed."""
     return {
         "message": {
             "message": _fit(type_and_text(exc)),
@@ -36,7 +36,7 @@ def type_and_text(exc: BaseException) -> str:
     name = type(exc).__name__
     try:
         return f"{name}: {exc}"
-    except Exception as problem:  # noqa: BLE001 - __str__ is the user's and may do anything
+    except Exception as problem:  # noqa: BLE001 - __str__ is the user's code and may raise anything
         return f"{name}: <its text is not available: str() raised {type(problem).__name__}>"
 
 
@@ -45,7 +45,7 @@ def _fit(text: str) -> str:
 
 
 def _traceback(exc: BaseException) -> str:
-    """The traceback with causes, contexts, groups and notes, as the interpreter would print it."""
+    """The traceback with causes, contexts, groups and notes, as the interpreter prints it."""
     import traceback
 
     try:

@@ -1,4 +1,4 @@
-"""From what is known of a process that failed to what a person is told: how it failed, where, and why."""
+"""Diagnose a failed process: how it failed, where, and why."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 NOT_AVAILABLE = "<N/A>"
 
 SHELL_SIGNAL_BASE = 128
-"""A shell whose command was ended by signal n exits with this plus n."""
+"""A shell whose command died of signal n exits with this plus n."""
 
 TAIL_MAX_LINES = 20
 """How many of the last lines of stderr a failure shows."""
 
 TAIL_MAX_CHARS = 4_000
-"""How many of their characters."""
+"""How many characters of those lines a failure shows."""
 
 STACKS_MAX_CHARS = 16_000
-"""How much of the stacks of a native crash a failure shows: their beginning, with the thread that crashed."""
+"""How much of a native crash's stacks a failure shows: the beginning, with the thread that crashed."""
 
 CRASH_SIGNALS = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
 
@@ -34,7 +34,7 @@ LIBRARIES = (
     *("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ", "<string>"),
     os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
 )
-"""In whose files a failure is rarely the user's own line."""
+"""Paths of files that are rarely the user's own code."""
 
 _FRAME = re.compile(
     r'^\s*(?:[|+\s-]*)File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:,? in (?P<function>.+))?$', re.MULTILINE
@@ -44,26 +44,27 @@ _NO_FRAME = "<no Python frame>"
 _TRACEBACK = "Traceback (most recent call last):"
 _CRASHED_THREAD = "Current thread 0x"
 _CRASH = "Fatal Python error"
-_RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)  # torch writes it before every line of a traceback
+_RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)  # torch prefixes every line of a traceback with it
 _NO_MODULE = re.compile(
     r"\S.*: (?:No module named \S.*|Error while finding module specification for '.*' \(ModuleNotFoundError: .*)"
 )
-"""All that ``python -m`` writes if it does not find the module: the interpreter's path, and why."""
+"""The complete output of ``python -m`` for a module that it does not find: the interpreter's path, and why."""
 
 _OWN_NOTICE = "holdfast: "
 _USAGE_ERROR = 2
 
 
 class Evidence:
-    """What the process that watched knows beside the error file.
+    """What the watching process knows in addition to the error file.
 
     Attributes:
-        stderr: the end of what the process wrote there.
-        stacks: what faulthandler wrote when it crashed.
-        max_rss_kib: its peak memory; 0 if nobody knows.
-        out_of_memory: the sentence that says why it was the kernel's out-of-memory killer; "" if it was not.
-        log_file: where all of its stderr is; "" if it went to a console.
-        spare_file: where it may have written what its error file had no room for; "" for nowhere.
+        stderr: the end of the process's stderr.
+        stacks: what faulthandler wrote when the process crashed.
+        max_rss_kib: its peak memory; 0 if unknown.
+        out_of_memory: why the kernel's out-of-memory killer is to blame, as a sentence; "" if it is not.
+        log_file: the file with all of its stderr; "" if that went to a console.
+        spare_file: where the process may have written its report if the error file could not be written; "" for
+            nowhere.
     """
 
     __slots__ = ("log_file", "max_rss_kib", "out_of_memory", "spare_file", "stacks", "stderr")
@@ -86,7 +87,7 @@ class Evidence:
 
 
 class Diagnosis:
-    """How a process failed, the text for people, the line of the user's code, and the exception's class, if any."""
+    """How a process failed: its kind, the text for people, the line of the user's code, and the exception's class."""
 
     __slots__ = ("exception", "kind", "message", "where")
 
@@ -98,9 +99,9 @@ class Diagnosis:
 
 
 def diagnose(exit_code: int, pid: int, report: ErrorReport | None, evidence: Evidence) -> Diagnosis:
-    """What happened to a process that failed. Pure."""
+    """Diagnose a failed process. Pure."""
     if report is not None and exit_code < 0 and thread_in(report.data):
-        # The process had gone on without that thread: what ended it is the signal.
+        # The process survived that thread's exception; the signal is what ended it.
         found = _signalled(-exit_code, pid, evidence)
         found.message += f"\nBefore that, {report.message.strip()}"
         return found
@@ -118,7 +119,7 @@ def diagnose(exit_code: int, pid: int, report: ErrorReport | None, evidence: Evi
 
 
 def is_usage_error(exit_code: int, stderr: str) -> bool:
-    """Whether a program has refused its arguments, as argparse does."""
+    """Whether a program rejected its arguments, as argparse does."""
     return exit_code == _USAGE_ERROR and "usage:" in stderr.lower() and "error:" in stderr
 
 
@@ -130,22 +131,21 @@ def signal_name(number: int) -> str:
 
 
 def stated(report: ErrorReport) -> str:
-    """The short message of an error file: class and text of an exception."""
+    """The short message of an error file: the class and text of an exception."""
     message = report.data.get("message")
     text = message.get("message") if isinstance(message, dict) else message
     return encodable(text) if isinstance(text, str) else report.message
 
 
 def where_in(text: str) -> str:
-    """The innermost frame of a traceback, or of stacks, that is the user's own: "train.py:12 in step"."""
-    # Of the stacks of several threads, those of the one that crashed.
+    """The innermost frame of the user's own code in a traceback or in stacks: "train.py:12 in step"."""
+    # If there are stacks of several threads, use those of the thread that crashed.
     crashed = text.find(_CRASHED_THREAD)
     if crashed >= 0:
         text = text[crashed:].partition("\n\n")[0]
     frames = list(_FRAME.finditer(text))
     if not frames:
         return ""
-    # A traceback has the innermost frame last, stacks have it first.
     if _TRACEBACK in text or "most recent call first" not in text:
         frames.reverse()
     own = next((frame for frame in frames if not any(part in frame["file"] for part in LIBRARIES)), frames[0])
@@ -171,7 +171,7 @@ def _signalled(number: int, pid: int, evidence: Evidence) -> Diagnosis:
         kind = FailureKind.COMMUNICATION
     stacks, said = evidence.stacks, evidence.stderr
     if not stacks:
-        # A program whose own fault handler took the place of ours.
+        # The program's own fault handler may have replaced ours and written to stderr.
         said, found, stacks = said.rpartition(f"{_CRASH}: ")
         said, stacks = (said, found + stacks) if found else (stacks, "")
     stacks = _crashed_first(stacks.strip())
@@ -182,7 +182,7 @@ def _signalled(number: int, pid: int, evidence: Evidence) -> Diagnosis:
 
 
 def _crashed_first(stacks: str) -> str:
-    """Stacks with the thread that crashed before the others, as there may be too many to show."""
+    """Move the crashed thread before the others: there may be too many stacks to show."""
     what, *threads = stacks.split("\n\n")
     crashed = [thread for thread in threads if thread.startswith(_CRASHED_THREAD)]
     return "\n\n".join([what, *crashed, *(thread for thread in threads if thread not in crashed)])
@@ -209,21 +209,21 @@ def _tail(stderr: str) -> str:
     lines = stderr[-TAIL_MAX_CHARS:].rstrip().split("\n")[-TAIL_MAX_LINES:]
     if lines == [""]:
         return ""
-    # Of a progress bar, which is drawn over itself, as it looked last.
+    # Keep only the last frame of a progress bar.
     shown = (visible(line.rstrip("\r").rpartition("\r")[2]) for line in lines)
     return "\n".join(["\nThe last lines of its stderr:", *(f"  {line}".rstrip() for line in shown)])
 
 
 def _traceback_in(stderr: str) -> str:
-    """The traceback that stderr ends with, if it does: of a process that could not write its error file."""
+    """The traceback at the end of stderr, if any. For a process that could not write its error file."""
     lines = _RANK_PREFIX.sub("", stderr).rstrip().split("\n")
-    while lines and lines[-1].startswith(_OWN_NOTICE):  # that the error file was not written
+    while lines and lines[-1].startswith(_OWN_NOTICE):  # the notice that the error file was not written
         lines.pop()
     text = "\n".join(lines).rstrip()
     last_line = _LAST_LINE.match(text.rpartition("\n")[2])
     begin = text.rfind(_TRACEBACK)
     if begin < 0:
-        # A script that cannot be compiled has no frames.
+        # A script that does not compile has no frames.
         begin = text.rfind('  File "')
         is_syntax = last_line is not None and last_line["name"] in ("SyntaxError", "IndentationError", "TabError")
         return text[begin:] if begin >= 0 and is_syntax else ""

@@ -1,13 +1,13 @@
-"""The error file: one JSON object in which a failed process says why, for the process that watches it.
+"""The error file: one JSON object in which a failed process tells the watching process why it failed.
 
-Place and shape are torch.distributed.elastic's, so that either side may be torch's. Two shapes are read:
+Path and format are those of torch.distributed.elastic, so that either side can be torch. Two formats are read:
 
     {"message": {"message": "ValueError: x", "errorCode": 1,
                  "extraInfo": {"py_callstack": "Traceback ...", "timestamp": "1700000000"}}}
     {"message": "ValueError: x", "timestamp": 1700000000}
 
-The first is written. Its timestamp stays a string of whole seconds, because torch's reader accepts nothing
-else; `timestamp_ns` beside it has the resolution that it takes to find the first of several failures.
+The first is written. Its timestamp is a string of whole seconds, because torch's reader accepts nothing else.
+`timestamp_ns` beside it has the resolution needed to find the first of several failures.
 """
 
 from __future__ import annotations
@@ -24,48 +24,50 @@ if TYPE_CHECKING:
     from typing import Any
 
 PATH_VARIABLE = "TORCHELASTIC_ERROR_FILE"
-"""The environment variable that tells a process where its error file goes; unset or empty: nowhere."""
+"""The environment variable with the path of the error file. If it is unset or empty, no file is written."""
 
 PAGE_VARIABLE = "HOLDFAST_WORKER_PAGE"
 SPARE_SUFFIX = ".error"
-"""Beside a worker's page, which lies in memory: what its error file would say, had there been room on the disk."""
+"""The suffix of the spare error file. It is beside the worker's page, in memory, in case the disk is full."""
 
 THREAD_KEY = "thread"
-"""In the extra information of a file: the name of the thread that failed, where it was not the main one. The process
-may have gone on after that.
+"""The key in `extraInfo` with the name of the thread that failed, if it was not the main thread. The process may have
+continued after that.
 """
 
 FILE_MODE = 0o666
-"""Before the umask: torch's own. A worker that runs as another user than its agent leaves a file that both can read."""
+"""The mode before the umask, the same as torch's. If a worker runs as another user than its agent, both can read the
+file.
+"""
 
 FILE_MAX_BYTES = 16 * 1024 * 1024
-"""The largest file that is read."""
+"""The largest error file that is read."""
 
 NESTING_MAX_LEVELS = 64
-"""The deepest object that is accepted, so that printing, pickling and copying it cannot exhaust the stack."""
+"""The deepest object that is accepted, so that printing, pickling or copying it cannot exhaust the stack."""
 
 QUOTE_MAX_CHARS = 4_000
-"""How much of an unreadable file its description quotes."""
+"""How much of an unreadable file is quoted."""
 
 TIME_END_S = 253_402_300_800
-"""The year 10000 in Unix time: what claims to be later is not a time."""
+"""The year 10000 in Unix time. A larger number is not a time."""
 
 WRITING_MAX_S = 2.0
-"""How long after the second it names a file may be modified and still be taken for just written."""
+"""How long after its own timestamp a file may be modified and still count as just written."""
 
 LAST_OF_SECOND_S = 0.999_999
 
 NS_PER_S = 1_000_000_000
 
 NOT_REPLACEABLE = frozenset({errno.EBUSY, errno.EACCES, errno.EPERM, errno.EROFS})
-"""How the system says that a file can be written at best, but not be replaced by another."""
+"""The errors for a file that can perhaps be written, but not replaced."""
 
 
 class ErrorReport:
-    """What an error file says; of one that says nothing readable, what is wrong with it.
+    """The content of an error file, or what is wrong with it.
 
     Attributes:
-        data: the file's object, untouched; of an unreadable file, its description in the second shape.
+        data: the file's object, unchanged; for an unreadable file, its description in the second format.
         message: the traceback if there is one, else the message.
         timestamp: when the process failed, in Unix seconds.
     """
@@ -82,13 +84,13 @@ class ErrorReport:
 
 
 class _UnreadableError(Exception):
-    """There is a file, but it says nothing; the argument completes the sentence "the error file ..."."""
+    """The file exists but has no usable content. The argument completes the sentence "the error file ..."."""
 
 
 def read_error_file(path: str, now: float) -> ErrorReport | None:
-    """What the file at `path` says, or None if there is no file. Raises nothing, whatever it finds there.
+    """Read the error file at `path`; None if there is no file. Never raises.
 
-    `now` is taken for the time of the failure where the file gives no clue to it.
+    `now` is the time of the failure if neither the content nor the modification time of the file gives it.
     """
     content = b""
     written_at = now
@@ -103,34 +105,34 @@ def read_error_file(path: str, now: float) -> ErrorReport | None:
     except OSError as problem:
         return unreadable(path, f"cannot be read ({problem.strerror})", written_at)
     except _UnreadableError as problem:
-        # Cut off or not, the text is often enough for a person to see the cause.
+        # Even if it is truncated, the text is often enough for a person to see the cause.
         quote = visible(clipped(content.decode("utf-8", "backslashreplace"), QUOTE_MAX_CHARS))
         return unreadable(path, f"{problem}\n{quote}".rstrip(), written_at)
 
 
 def spare_path(environ: Mapping[str, str]) -> str:
-    """Where a process with this environment leaves word if its error file cannot be written; "" for nowhere."""
+    """Where a process with this environment writes if its error file cannot be written; "" for nowhere."""
     page = environ.get(PAGE_VARIABLE)
     return page + SPARE_SUFFIX if page else ""
 
 
 def thread_in(data: dict[str, Any]) -> str:
-    """The name of the thread that the object of an error file tells of; "" for the main one."""
+    """The name of the failed thread in an error file's object; "" for the main thread."""
     name = _extra_info(data).get(THREAD_KEY)
     return name if isinstance(name, str) else ""
 
 
 def unreadable(path: str, problem: str, timestamp: float) -> ErrorReport:
-    """The report in place of the one that cannot be had. `problem` completes "the error file ..."."""
+    """A report for an error file that cannot be used. `problem` completes "the error file ..."."""
     message = f"the process failed, but its error file {path!r} {problem}"
     return ErrorReport({"message": message, "timestamp": int(timestamp)}, message, timestamp)
 
 
 def write_error_file(path: str, content: str) -> None:
-    """Put `content` at `path`, whole or not at all, making missing directories.
+    """Write `content` to `path`, all or nothing, and create missing directories.
 
-    Only what cannot be replaced is written in place: a device, or a file that is itself a mount, as the
-    termination log of a container is. Raises OSError, and leaves no temporary file behind.
+    Only targets that cannot be replaced are written in place: a device, or a file that is itself a mount, such as a
+    container's termination log. Raises OSError, and leaves no temporary file behind.
     """
     payload = content.encode("utf-8", "backslashreplace")
     if os.path.exists(path) and not os.path.isfile(path):
@@ -150,7 +152,7 @@ def _replace(path: str, payload: bytes) -> None:
 
 
 def _overwrite(path: str, payload: bytes) -> None:
-    # A FIFO that nobody reads must not hold a process that is about to end.
+    # A FIFO without a reader must not block a process that is about to exit.
     _write(os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), payload)
 
 
@@ -160,19 +162,19 @@ def _write(descriptor: int, payload: bytes) -> None:
 
 
 def _read(path: str) -> tuple[bytes, float]:
-    """The bytes of the file, and when it was last modified."""
+    """The file's bytes and modification time."""
     try:
-        descriptor = open_regular(path, follow=True)  # the name is this user's, and may be a link to a mounted file
+        descriptor = open_regular(path, follow=True)  # the path is this user's and may be a link to a mounted file
     except NotRegularError:
         if os.path.isdir(path):
             raise _UnreadableError("is a directory") from None
-        raise FileNotFoundError(path) from None  # a device or a FIFO keeps nothing
+        raise FileNotFoundError(path) from None  # a device or a FIFO stores nothing
     with open(descriptor, "rb") as file:
         return file.read(FILE_MAX_BYTES + 1), os.fstat(descriptor).st_mtime
 
 
 def _decode(content: bytes) -> dict[str, Any]:
-    """The object that the bytes of a file stand for."""
+    """Decode a file's bytes to its object."""
     import json
 
     if not content.strip():
@@ -207,7 +209,7 @@ def _is_deeper_than(levels: int, data: dict[str, Any]) -> bool:
 
 
 def _message(data: dict[str, Any]) -> str:
-    """The most telling text of either shape."""
+    """The most informative text of either format."""
     message = data.get("message")
     texts = [
         _extra_info(data).get("py_callstack"),
@@ -226,9 +228,9 @@ def _extra_info(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _timestamp(data: dict[str, Any], written_at: float) -> float:
-    """When the failure was, as exactly as the file tells; `written_at` if it does not tell.
+    """When the failure happened, as precisely as the file says; `written_at` if it says nothing.
 
-    What refines a whole second stays inside it, so that every reader agrees on the second.
+    A refined time stays within the stated second, so that every reader agrees on the second.
     """
     info = _extra_info(data)
     second = _unix_time(info.get("timestamp", data.get("timestamp")))

@@ -1,4 +1,4 @@
-"""The failure of one process, as the process that watched it knows it."""
+"""The failure of one process, as its watching process knows it."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class ProcessFailure:  # noqa: PLW1641 - not hashable, since it can change
-    """A process that failed, with what it left behind in `error_file`.
+class ProcessFailure:  # noqa: PLW1641 - not hashable, because it is mutable
+    """A failed process, with the content of its `error_file`.
 
-    The file is read once, here. One that is missing, broken or nonsense raises nothing: `message` then says
-    what is known.
+    The file is read once, here. A missing, broken or nonsensical file raises nothing: `message` then says what is
+    known.
 
     Attributes:
         local_rank: its rank among the processes of this machine.
         pid: its process id.
         exitcode: its exit code; -n if signal n ended it.
-        error_file: where its error file is; "<N/A>" if there is none.
+        error_file: the path of its error file; "<N/A>" if there is none.
         error_file_data: the object in that file.
         message: the traceback, or whatever else is known of the reason.
-        timestamp: when it failed, in Unix seconds with a fraction; without an error file, when that was seen.
+        timestamp: when it failed, in Unix seconds with a fraction; without an error file, when the failure was noticed.
         host: the name of its machine.
-        category: whose failure it is; the user's until somebody knows better.
+        category: whose failure it is; the user's by default.
         kind: how it failed.
-        where: the line of the user's code, "train.py:12 in step"; "" if nobody knows.
+        where: the line of the user's code, "train.py:12 in step"; "" if unknown.
         exception: the name of the exception's class; "" if there was none.
-        log_file: where all of its stderr is; "" if that went to a console.
+        log_file: the file with all of its stderr; "" if that went to a console.
         stderr: the end of its stderr.
-        max_rss_kib: its peak memory; 0 if nobody knows.
-        ran_s: how long it had run; 0 if nobody knows.
-        survivors: where the workers were that were stopped because of it, in a line for each place.
+        max_rss_kib: its peak memory; 0 if unknown.
+        ran_s: how long it had run; 0 if unknown.
+        survivors: where the workers were that were stopped because of it, one line for each place.
     """
 
     __slots__ = (  # noqa: RUF023 - in the order in which they are shown
@@ -69,7 +69,7 @@ class ProcessFailure:  # noqa: PLW1641 - not hashable, since it can change
         self.pid = pid
         self.exitcode = exitcode
         self.category = Category.USER
-        # Not the fully qualified name: to find that may wait for a DNS server, and hosts fail in groups.
+        # Not the fully qualified name: that lookup may wait for a DNS server, and hosts fail in groups.
         self.host = os.uname().nodename
 
         known = Evidence() if evidence is None else evidence
@@ -96,7 +96,7 @@ class ProcessFailure:  # noqa: PLW1641 - not hashable, since it can change
         return self.error_file != NOT_AVAILABLE
 
     def signal_name(self) -> str:
-        """The name of the signal that ended the process; "<N/A>" if none did, or if it has no name."""
+        """The name of the signal that ended the process; "<N/A>" if there was no signal or it has no name."""
         return signal_name(-self.exitcode)
 
     def timestamp_isoformat(self) -> str:
@@ -117,8 +117,9 @@ class ProcessFailure:  # noqa: PLW1641 - not hashable, since it can change
 
 
 def in_order(failures: Mapping[int, ProcessFailure]) -> list[tuple[int, ProcessFailure]]:
-    """The failures by rank, sorted: the first to happen first, and of equally early ones the lower rank. Those that
-    only lost a peer come last, whatever their time: they are the others' victims.
+    """The failures with their ranks, the earliest first; on a tie the lower rank first.
+
+    Failures that only lost a peer come last, whatever their time: they are victims of the others.
     """
     return sorted(failures.items(), key=lambda item: (_is_victim(item[1]), item[1].timestamp, item[0]))
 
@@ -128,7 +129,7 @@ def _is_victim(failure: ProcessFailure) -> bool:
 
 
 def _data_without_file(exitcode: int) -> dict[str, Any]:
-    """What readers of torch's failures expect to find, a fresh object for each."""
+    """The data that readers of torch's failures expect, as a fresh object."""
     if exitcode < 0:
         return {"message": "<NONE>"}
     traits = {"category": "system_terminated_error", "retryability": "False"}

@@ -1,4 +1,4 @@
-"""How a process records its own failure, and how that can be replaced."""
+"""The error handler, which records this process's own failure. A plug-in can replace it."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ NOTICE_MAX_CHARS = 8_000
 """How much of an error file's message is shown on stderr."""
 
 REASON_MAX_CHARS = 400
-"""How much of the reason why a plug-in cannot be used."""
+"""How much of the reason is shown if a plug-in cannot be used."""
 
 
 class ErrorHandler:
     """Writes this process's failure to the file that the environment names.
 
-    Subclasses may replace any method. None of them raises: the exception being handled is what matters.
+    Subclasses may replace any method. No method raises: the exception being handled is what matters.
     """
 
     def initialize(self) -> None:
-        """Called before the recorded function: from then on, a native crash shows the stack of every thread.
+        """Called before the recorded function. Makes a native crash print the stack of every thread.
 
-        A fault handler that is already on was set up by someone who knows better where its output goes.
+        An enabled fault handler is left alone: the code that enabled it chose where its output goes.
         """
         if faulthandler.is_enabled():
             return
-        # Where stderr is closed or is not a real file, as in a notebook, the stacks have no place to go.
+        # If stderr is closed or is not a real file, as in a notebook, the stacks have nowhere to go.
         with suppress(Exception):
             faulthandler.enable(all_threads=True)
 
@@ -60,9 +60,9 @@ class ErrorHandler:
         self._write_error_file(path, _encode(data))
 
     def dump_error_file(self, rootcause_error_file: str, error_code: int = 0) -> None:
-        """Make the failure of a child this process's own: copy its error file, with its exit code if not 0.
+        """Adopt a child's failure: copy its error file to ours, with its exit code if that is not 0.
 
-        Without an error file of our own, the child's goes to stderr in readable form.
+        If this process has no error file, print the child's message on stderr.
         """
         now = time.time()
         report = read_error_file(rootcause_error_file, now)
@@ -89,7 +89,7 @@ class ErrorHandler:
     ) -> None:
         """Put `error_code` into the object read from `rootcause_error_file`.
 
-        A message that is plain text has no room inside; the code then stands beside it.
+        If the message is plain text, the code is stored beside it.
         """
         message = rootcause_error.get("message")
         (message if isinstance(message, dict) else rootcause_error)["errorCode"] = error_code
@@ -101,14 +101,14 @@ class ErrorHandler:
         try:
             write_error_file(file_path, error_msg)
         except (OSError, ValueError) as problem:
-            # Whoever watches must know what this was: a process that lost its peer is nobody's cause.
+            # The watching process must know the kind of failure: a process that lost its peer is rarely the cause.
             is_known = _leave_word(error_msg)
             how = "what it would say is known all the same" if is_known else "the failure is told here only"
             notice(f"the error file {file_path!r} was not written, {how}: {problem}")
 
 
 def _leave_word(error_msg: str) -> bool:
-    """Write to memory what the disk has no room for. False if there is no place for it."""
+    """Write to the spare file in memory, because the error file cannot be written. False if this fails, too."""
     spare = spare_path(os.environ)
     if not spare:
         return False
@@ -120,17 +120,17 @@ def _leave_word(error_msg: str) -> bool:
 
 
 def get_error_handler() -> ErrorHandler:
-    """The handler that the environment asks for by the name of an entry point; otherwise an `ErrorHandler`.
+    """The handler whose entry point the environment names; otherwise an `ErrorHandler`.
 
-    The entry points are read only if `HANDLER_VARIABLE` is set, since reading them costs each worker 40 ms.
-    A plug-in that cannot be used is reported on stderr, and the default takes its place.
+    Entry points are read only if `HANDLER_VARIABLE` is set, because reading them costs each worker 40 ms. If the
+    plug-in cannot be used, a notice on stderr says so and the default handler is used.
     """
     name = os.environ.get(HANDLER_VARIABLE)
     if not name:
         return ErrorHandler()
     try:
         return _plugged_in(name)
-    except Exception as problem:  # noqa: BLE001 - a plug-in may do anything and must not end the worker
+    except Exception as problem:  # noqa: BLE001 - a plug-in may raise anything and must not end the worker
         reason = headline(type_and_text(problem), REASON_MAX_CHARS)
         notice(f"{HANDLER_VARIABLE}={name}: the default error handler is used instead, because of {reason}")
         return ErrorHandler()

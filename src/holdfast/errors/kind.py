@@ -1,4 +1,4 @@
-"""The ways in which a worker can fail, and how to tell the victims of a failure from its cause."""
+"""The kinds of failures, and how to tell victims from the cause."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ class FailureKind(StrEnum):
     """How a worker failed."""
 
     EXCEPTION = "exception"
-    """A Python exception that nobody caught."""
+    """An uncaught Python exception."""
 
     COMMUNICATION = "communication"
-    """It lost a peer: a collective that timed out, a connection that was reset. Mostly the victim of another's
-    failure, and the cause only where there is no other.
+    """The worker lost a peer: a collective timed out, or a connection was reset. Usually a victim of another failure;
+    the cause only if there is no other.
     """
 
     CRASH = "crash"
-    """A signal of the kind that only a fault in native code brings: SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL."""
+    """A signal that only a fault in native code raises: SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL."""
 
     OUT_OF_MEMORY = "out of memory"
-    """The kernel's out-of-memory killer ended it."""
+    """The kernel's out-of-memory killer ended the worker."""
 
     KILLED = "killed"
-    """Somebody else's signal ended it."""
+    """A signal from outside the worker ended it."""
 
     EXIT = "exit"
-    """It left with an exit code and said no more."""
+    """The worker exited with an exit code and recorded no exception."""
 
     HANG = "hang"
-    """It made no progress for too long, and was ended for that."""
+    """The worker made no progress for too long and was stopped."""
 
     TIMEOUT = "timeout"
-    """It took longer than it had allowed itself, and the watchdog ended it."""
+    """The worker exceeded a time limit that it had set itself, and the watchdog killed it."""
 
 
 INTERPRETER_END = "the end of the interpreter"
-"""Where a process crashes that has left its program's last line behind."""
+"""The place of a crash after the program's last line."""
 
 MODULE_START = "python -m"
-"""Where a program fails that Python was to start by the name of its module, and did not find."""
+"""The place of a failure of ``python -m`` that did not find the module."""
 
 INFRASTRUCTURE = frozenset({FailureKind.COMMUNICATION, FailureKind.KILLED, FailureKind.OUT_OF_MEMORY})
-"""What a machine or a network may be to blame for, so that it helps to wait a little before the next attempt."""
+"""Kinds that a machine or the network may have caused, so that a short wait before the next attempt helps."""
 
 CONNECTION_ERRORS = frozenset({"ConnectionResetError", "ConnectionAbortedError", "BrokenPipeError"})
 """Exceptions that always mean a lost peer."""
@@ -75,7 +75,7 @@ _TIMED_OUT = re.compile(r"tim(?:e|ed)[ -]?out|deadline_exceeded", re.IGNORECASE)
 
 
 def is_lost_peer(exception: str, text: str) -> bool:
-    """Whether an exception of this class, with this text, tells of a peer that went away or does not answer."""
+    """Whether an exception of this class, with this text, means that a peer went away or does not answer."""
     name = exception.rpartition(".")[2]
     return name in CONNECTION_ERRORS or (name in PEER_ERRORS and says_lost_peer(text))
 
@@ -85,14 +85,14 @@ def says_lost_peer(text: str) -> bool:
 
 
 def says_timeout(text: str) -> bool:
-    """Whether a lost peer is one that was waited for until a limit passed: it may be alive and elsewhere."""
+    """Whether a wait for the lost peer timed out: the peer may be alive and elsewhere."""
     return _TIMED_OUT.search(text) is not None
 
 
 def cause_of(kinds: Iterable[FailureKind]) -> int:
     """The index of the cause among failures that are in the order in which they became known.
 
-    It is the first that is not somebody's victim; if all of them lost a peer, the first.
+    The cause is the first failure that is not a victim. If all of them lost a peer, it is the first.
     """
     in_order = list(kinds)
     causes = (place for place, kind in enumerate(in_order) if kind is not FailureKind.COMMUNICATION)

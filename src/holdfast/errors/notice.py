@@ -1,7 +1,7 @@
-"""Messages to the person who reads stderr, from places that must not fail.
+"""Messages on stderr, for code that must not fail.
 
-All that holdfast itself says on stderr goes through here or through `holdfast.logger`, and is made visible there: a
-part of it may be a worker's, a peer's or another user's text, which must not steer the terminal.
+All that holdfast itself writes to stderr goes through here or through `holdfast.logger`, which escape it: a part may be
+text of a worker, a peer or another user, and must not control the terminal.
 """
 
 from __future__ import annotations
@@ -17,46 +17,46 @@ if TYPE_CHECKING:
     from typing import Any
 
 CONSOLE_PATIENCE_S = 1.0
-"""How long a message waits for a console that takes nothing. Then it is left out, and the next do not wait at all until
-one is taken: an agent has more to do than to wait for a console that was stopped.
+"""How long a message waits for a blocked console. After that it is dropped, and further messages do not wait until one
+is written: an agent must not wait for a stopped console.
 """
 
 PIECE_MAX_BYTES = 4096
-"""What is written at once. A pipe that has any room takes this much without a wait, and in one piece (PIPE_BUF)."""
+"""The size of one write. A pipe that has any room takes this much without blocking, and in one piece (PIPE_BUF)."""
 
-_PIECE_MAX_CHARS = PIECE_MAX_BYTES // 4  # a character has 4 bytes at the most
+_PIECE_MAX_CHARS = PIECE_MAX_BYTES // 4  # a character takes at most 4 bytes
 
 _stalled: set[int] = set()
-"""The descriptors that took nothing when they were last written to."""
+"""The descriptors whose last write timed out."""
 
 
 def say(text: str, patience_s: float | None = None) -> None:
-    """Write `text` to stderr, in one piece if it has no more than 4 KiB.
+    """Write `text` to stderr, in one piece up to 4 KiB.
 
-    Does nothing where stderr is missing, closed, full or not read, or where what a program has put in its place fails.
-    Not `logging`: every worker would pay for its import, and it may be the very thing that failed.
+    Does nothing if stderr is missing, closed, full or unread, or if its replacement by the program fails. Does not use
+    `logging`: every worker would pay for its import, and `logging` may be what failed.
     """
     with suppress(Exception):
         written(sys.stderr, f"{visible(text)}\n", patience_s)
 
 
 def notice(text: str) -> None:
-    """Say `text` in the name of holdfast. Further lines are indented: none of them looks like another message."""
+    """Write `text` with the prefix "holdfast: ". Further lines are indented, so that none looks like a new message."""
     say(f"holdfast: {text}".replace("\n", "\n  "))
 
 
 def written(stream: Any, text: str, patience_s: float | None = None) -> bool:
-    """Write `text`, which ends with a line feed, to a stream that may be a console. Whether it took all of it.
+    """Write `text`, which ends with a line feed, to a stream that may be a console. Returns whether all was written.
 
-    One that takes nothing for `patience_s`, or CONSOLE_PATIENCE_S, is not waited for any longer. The descriptor is not
-    made non-blocking: others share it.
+    Gives up if the stream takes nothing for `patience_s`, by default CONSOLE_PATIENCE_S. The descriptor stays blocking,
+    because other processes share it.
 
     Raises:
         Exception: whatever the stream raises.
     """
     try:
         fd = stream.fileno()
-    except (AttributeError, OSError, ValueError):  # not a file of the system's
+    except (AttributeError, OSError, ValueError):  # not an operating system file
         stream.write(text)
         stream.flush()
         return True
@@ -83,7 +83,7 @@ def _has_room(fd: int, patience_s: float | None) -> bool:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """As many whole lines as can be written at once, again and again; only a longer line is cut."""
+    """Split `text` into pieces of whole lines, each small enough for one write. Only a longer line is cut."""
     piece, size = "", 0
     for line in text.splitlines(keepends=True):
         for at in range(0, len(line), _PIECE_MAX_CHARS):

@@ -1,4 +1,4 @@
-"""`record`: the decorator that makes a main function leave word of its failure."""
+"""`record`: the decorator that records a main function's failure."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ if TYPE_CHECKING:
 
 
 def record(fn: Callable[P, R], error_handler: ErrorHandler | None = None) -> Callable[P, R | None]:
-    """`fn`, but an exception that leaves it is written to this process's error file, then raised again.
+    """Wrap `fn`: an exception that leaves it is written to this process's error file, then raised again.
 
-    - ``sys.exit()`` and ``sys.exit(0)`` inside `fn` end it with the value None. Any other ``sys.exit`` passes
-      unrecorded: the exit code is the message.
-    - A `ChildFailedError` hands on the child's own error file, so that the root cause travels up a tree of
-      processes.
+    - ``sys.exit()`` and ``sys.exit(0)`` inside `fn` make it return None. Any other ``sys.exit`` passes unrecorded: the
+      exit code is the message.
+    - A `ChildFailedError` passes on the child's own error file, so that the root cause travels up a tree of processes.
 
-    No fault of a handler hides the exception. Without `error_handler` it is the one of `get_error_handler`,
-    asked for when the function is called.
+    A failing handler never hides the exception. Without `error_handler`, `get_error_handler` provides the handler when
+    the function is called.
 
         @record
         def main(): ...
@@ -71,9 +70,9 @@ def _hand_on(failed: ChildFailedError, handler: ErrorHandler) -> None:
 
 
 def _attempt(action: Callable[..., object], *args: object) -> None:
-    """Do what must not stand in the way of the user's function or of its exception."""
+    """Call `action`. Its failure must not affect the user's function or its exception."""
     try:
         action(*args)
-    except Exception as problem:  # noqa: BLE001 - a replaced handler may do anything
+    except Exception as problem:  # noqa: BLE001 - a custom handler may raise anything
         name = getattr(action, "__qualname__", type(action).__name__)
         notice(f"the error handler failed in {name}: {headline(type_and_text(problem), REASON_MAX_CHARS)}")

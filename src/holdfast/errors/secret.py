@@ -1,4 +1,4 @@
-"""Settings that are secrets: the job's token, and etcd's password. They are in no message, and workers have neither."""
+"""Secret settings: the job's token, and etcd's password. They appear in no message, and workers get neither."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 KEYS = frozenset(("token", "password"))
-"""What settings are called that are secrets."""
+"""The names of the secret settings."""
 
 _VARIABLES = ("HOLDFAST_TOKEN", "HOLDFAST_TOKEN_FILE")
 _SETTINGS = "PET_RDZV_CONF"
@@ -19,23 +19,25 @@ HIDDEN = "(not shown: it may hold a secret)"
 
 
 def shown(text: str) -> str:
-    """`text`, which somebody gave as settings, as a message quotes it. What cannot be read as settings may be a secret
-    with a comma in it, or one with a colon before it: if it only mentions one, nothing of it is shown.
+    """Quote `text`, the user's settings, for a message; hide all of it if it mentions a secret.
+
+    Settings that cannot be parsed may contain a secret with a comma in it, or with a colon before it.
     """
     lower = text.lower()
     return HIDDEN if any(word in lower for word in _WORDS) else repr(text)
 
 
 def hidden(text: str) -> str:
-    """A message about words that nobody could understand, without what stands after the name of a secret."""
+    """A message about arguments that could not be parsed, cut before the name of a secret."""
     lower = text.lower()
     begins = [at for word in _WORDS for end in "=: " if (at := lower.find(word + end)) >= 0]
     return f"{text[: min(begins)]}... {HIDDEN}" if begins else text
 
 
 def split_settings(text: str) -> list[tuple[str, str, str]]:
-    """``a=1,b=2`` as ``("a", "=", "1")`` and so on, also in quotes that a shell or a template left around it. Without a
-    ``=``, the last two are empty. No white space is left around any of them.
+    """Split ``a=1,b=2`` into ``("a", "=", "1")`` and so on, without surrounding white space.
+
+    Quotes that a shell or a template left around `text` are removed. Without a ``=``, the last two parts are empty.
     """
     bare = text.strip()
     if len(bare) > 1 and bare[0] == bare[-1] and bare[0] in _QUOTES:
@@ -47,7 +49,7 @@ def split_settings(text: str) -> list[tuple[str, str, str]]:
 
 
 def without_secrets(settings: str) -> str:
-    """``a=1,token=x,b=2`` without the secrets. What is no pair belongs to the one before it."""
+    """``a=1,token=x,b=2`` without the secrets. An item without ``=`` belongs to the pair before it."""
     items = split_settings(settings)
     kept: list[str] = []
     is_secret = False
@@ -60,12 +62,12 @@ def without_secrets(settings: str) -> str:
 
 
 def _may_be_secret(key: str) -> bool:
-    """Whether a setting is a secret, or would be one without a slip of the pen."""
+    """Whether a setting is a secret, also if its name has stray quotes, spaces or capitals."""
     return "".join(char for char in key.lower() if not char.isspace() and char not in _QUOTES) in KEYS
 
 
 def public_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables of `environ` that hold or lead to a secret, as a process may have them that has no use for it."""
+    """Replacements for the variables of `environ` that hold or lead to a secret, for processes that do not need it."""
     public = {name: "" for name in _VARIABLES if name in environ}
     if _SETTINGS in environ:
         public[_SETTINGS] = without_secrets(environ[_SETTINGS])
@@ -73,5 +75,5 @@ def public_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def hiding_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """`settings` for people to read."""
+    """`settings` with the secrets hidden, for people to read."""
     return {key: HIDDEN if key in KEYS else value for key, value in settings.items()}

@@ -1,4 +1,4 @@
-"""The block of text that tells a person what failed: the rest in a line each, then the root cause in full."""
+"""The summary of a job's failures: the others in a line each, then the root cause in full."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BORDER_MAX_CHARS = 60
 HEADLINE_MAX_CHARS = 120
 REASON_MAX_CHARS = 500
 OTHERS_MAX_LINES = 64
-"""How many failures besides the root cause are listed; the others of thousands are only counted."""
+"""How many failures besides the root cause are listed. The rest are only counted."""
 
 
 def summarize(
@@ -28,10 +28,10 @@ def summarize(
     victims_elsewhere: int = 0,
     reason: str = "",
 ) -> str:
-    """The summary of `failures`, of which there is at least one.
+    """Summarize `failures`, of which there is at least one.
 
-    It begins with a line break, so that whatever introduces it stands on a line of its own, and ends with the
-    root cause, because a terminal shows the end. Each failure's number is its place in time, from 0.
+    The summary begins with a line break, so that the text that introduces it has its own line. It ends with the root
+    cause, because a terminal shows the end. Failures are numbered from 0 in order of time, victims last.
     """
     (first_rank, first), *others = in_order(failures)
     title = f"{name} FAILED"
@@ -40,7 +40,7 @@ def summarize(
     cause = ["Root Cause (first observed failure):", *_root_cause(first_rank, first, victims, reason)]
     width = min(max(len(line) for line in [title, *listed, *cause]), BORDER_MAX_CHARS)
     block = ["", border * width, title, rule * width, *listed, rule * width, *cause, border * width]
-    # What a program says of itself is shown on every machine's terminal, and must not steer it.
+    # Workers' text is shown on every machine's terminal and must not control it.
     return visible(encodable("\n".join(block)))
 
 
@@ -57,11 +57,11 @@ def _others(others: list[tuple[int, ProcessFailure]]) -> list[str]:
 
 def _root_cause(rank: int, failure: ProcessFailure, victims: int, reason: str) -> list[str]:
     first_line, *rest = failure.message.rstrip().split("\n")
-    # A traceback starts on a line of its own, where its indentation can be read.
+    # A traceback starts on its own line, so that its indentation is readable.
     text = ["", first_line, *rest] if rest else [first_line]
     advised = advice(failure.kind, failure.exception, failure.where)
     if failure.kind is FailureKind.EXCEPTION and advice(failure.kind, failure.exception) == advice(failure.kind):
-        advised = ""  # the traceback, which stands right below, says it better
+        advised = ""  # the traceback right below says it better
     known = (
         ("kind", str(failure.kind)),
         ("where", failure.where),
@@ -85,7 +85,7 @@ def _root_cause(rank: int, failure: ProcessFailure, victims: int, reason: str) -
 
 
 def _why_no_restart(reason: str) -> list[tuple[str, str]]:
-    """The reason as a line of its own: "restarts: 3 of 3" is one already."""
+    """The reason as a labelled line. "restarts: 3 of 3" already has its label."""
     name, _, count = reason.partition(": ")
     if name == "restarts":
         return [(name, count)]

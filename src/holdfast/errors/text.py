@@ -1,4 +1,4 @@
-"""Text of unknown origin, made fit to store and to print."""
+"""Make text of unknown origin safe to store and to print."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ COLOURS = ("0", "1", "2", "31", "32", "33", "1;31")
 """The codes of the colours and weights that holdfast uses on a terminal."""
 
 _JOINERS = "\u200c\u200d"
-"""What Persian words and many emoji are put together with."""
+"""The characters that join Persian words and many emoji."""
 
 _SPACES = "\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
-"""Spaces of other widths, which Python does not count as printable."""
+"""Spaces of other widths, which Python does not consider printable."""
 
 _HARMLESS = frozenset("\n\t" + _JOINERS + _SPACES)
 
 
 def clipped(text: str, limit_chars: int) -> str:
-    """`text`, or of one longer than `limit_chars` the head and the tail, with a note of what is missing.
+    """`text`; if it is longer than `limit_chars`, its head and tail with a note of what is missing.
 
     Both ends matter: a traceback names the program at its head and the error at its tail.
     """
@@ -31,12 +31,12 @@ def clipped(text: str, limit_chars: int) -> str:
 
 
 def encodable(text: str) -> str:
-    """`text` with lone surrogates, which no file and no terminal accepts, as escapes."""
+    """`text` with lone surrogates escaped, because no file or terminal accepts them."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def all_encodable(value: Any) -> Any:
-    """`value`, made of dicts, lists and plain values, with every text in it `encodable`."""
+    """`value`, made of dicts, lists and plain values, with every string in it `encodable`."""
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, dict):
@@ -47,22 +47,23 @@ def all_encodable(value: Any) -> Any:
 
 
 def visible(text: str) -> str:
-    """`text` with all that could play tricks with a terminal as escapes; line breaks and tabs stay.
+    """`text` with everything that could control a terminal escaped; line breaks and tabs stay.
 
-    That is: control characters (DEL and the eight-bit ones, too), marks that change the direction of what follows,
-    other invisible characters, and lone surrogates. Letters, signs and emoji of any script stay as they are.
+    Escapes control characters (DEL and the eight-bit ones, too), marks that change the text direction, other invisible
+    characters, and lone surrogates. Letters, signs and emoji of any script stay as they are.
     """
     return text if text.isprintable() else "".join(map(_shown, text))
 
 
 def visible_line(text: str) -> str:
-    """`visible`, in one line: a line break in it is an escape, too, so that nobody can add a line to what we say."""
+    """`visible`, in one line: line breaks and tabs are escaped, too, so that the text cannot add a line to ours."""
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def painted(text: str) -> str:
-    """`visible`, but for the codes of `COLOURS`: for what is rendered with them. Whoever renders it makes each text of
-    somebody else's visible by itself, so that nobody else's codes are among them.
+    """`visible`, but keeps the codes of `COLOURS`, for text that was rendered with them.
+
+    The renderer must escape each foreign text beforehand, so that all codes in `text` are ours.
     """
     import re
 
@@ -75,7 +76,7 @@ def _shown(char: str) -> str:
 
 
 def headline(text: str, limit_chars: int) -> str:
-    """The one line of `text` that says most, the first or of a traceback the last, cut to `limit_chars`."""
+    """The most informative line of `text`, cut to `limit_chars`: the first line, or the last of a traceback."""
     lines = [stripped for line in text.splitlines() if (stripped := line.strip())] or [""]
     line = lines[-1 if lines[0].startswith("Traceback ") else 0]
     return line if len(line) <= limit_chars else f"{line[: limit_chars - 3]}..."

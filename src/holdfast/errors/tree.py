@@ -16,7 +16,7 @@ from enum import StrEnum
 
 
 class Category(StrEnum):
-    """Whose failure it is, and so who has to act."""
+    """Whose failure it is, and therefore who has to act."""
 
     USER = "user"
     """Bad input, or the user's program failed: change the program or the command."""
@@ -31,7 +31,7 @@ class Category(StrEnum):
 class HoldfastError(Exception):
     """The base of all errors that holdfast raises on purpose.
 
-    `category` is the platform's unless a subclass says otherwise: what nobody has classified is our bug.
+    `category` is the platform unless a subclass sets it: an unclassified error is our bug.
     """
 
     category: Category = Category.PLATFORM
@@ -42,7 +42,7 @@ class UserError(HoldfastError):
 
 
 class InputError(UserError, ValueError):
-    """A value that we were given cannot be used; the message shows the value and what is accepted."""
+    """A value that we were given cannot be used. The message shows the value and what is accepted."""
 
 
 class PlatformError(HoldfastError):

@@ -1,4 +1,4 @@
-"""Exceptions that nobody caught, on their way from the interpreter's hooks to the error file."""
+"""Uncaught exceptions: from the interpreter's hooks to the error file."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ EARLIER_MAX_CHARS = 16_000
 
 
 def record_uncaught(exc: BaseException, thread: str, written: dict[str, Any]) -> None:
-    """Write `exc` to this process's error file: of the `thread` of this name, or of the main thread if that is empty.
+    """Write `exc` to this process's error file. `thread` is the name of the thread that failed; "" for the main thread.
 
-    A file that somebody else wrote, `record` for one, is left alone. The first thread to fail is kept until the main
-    thread fails; its traceback is then at the end of the other. What this process has written so far is remembered
-    in `written`, the caller's, since this module is one that the program may make us forget.
+    A file that other code wrote, such as `record`, is left alone. The first thread to fail is kept until the main
+    thread fails; its traceback is then appended. The caller keeps `written`, the state of this process, because the
+    program may unload this module.
     """
     path = os.environ.get(PATH_VARIABLE)
     if not path or (thread and "earlier" in written) or _identity(path) != written.get("identity"):
@@ -39,7 +39,7 @@ def record_uncaught(exc: BaseException, thread: str, written: dict[str, Any]) ->
     else:
         data = describe(exc, time.time_ns())
         _add_threads(data["message"]["extraInfo"], thread, written)
-        handler._write_error_file(path, json.dumps(data))  # noqa: SLF001 - it says where a write failed
+        handler._write_error_file(path, json.dumps(data))  # noqa: SLF001 - it reports where a write failed
     written["identity"] = _identity(path)
 
 
@@ -48,13 +48,13 @@ def _add_threads(info: dict[str, Any], thread: str, written: dict[str, Any]) -> 
         info[THREAD_KEY] = thread
         info["py_callstack"] = written["earlier"] = f"Exception in thread {thread}:\n{info['py_callstack']}"
     elif "earlier" in written:
-        # Marked, so that nobody takes the last frame of this for that of the exception.
+        # Mark the lines, so that no parser mistakes their last frame for the exception's.
         earlier = clipped(written["earlier"].rstrip(), EARLIER_MAX_CHARS).replace("\n", "\n> ")
         info["py_callstack"] = f"{info['py_callstack'].rstrip()}\n\nBefore that, a thread had ended:\n> {earlier}\n"
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Which file is at `path`; None if there is none, or nothing in it."""
+    """The identity of the file at `path`; None if it is missing or empty."""
     try:
         status = os.stat(path)
     except OSError:
