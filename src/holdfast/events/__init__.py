@@ -1,4 +1,4 @@
-"""What happened in a run: typed records, and the places they go to."""
+"""The events of a run: typed records, and where they go."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Where events go, by name: nowhere, to the console, or to a handler that was installed or that a program set."""
+"""Event destinations by name: nowhere, the console, an installed handler, or one that the program set."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     EventHandler = Callable[[AnyEvent], object]
 
 ENTRY_POINT_GROUP = "holdfast.event_handlers"
-"""Where installed handlers are looked for. An entry is a function that takes an event, or a `logging.Handler`; of
-a class of either, an instance is made without arguments.
+"""The entry point group of installed handlers. An entry is a function that takes an event, a `logging.Handler`, or a
+class of either, which is instantiated without arguments.
 """
 
 BUILT_IN = ("null", "console", "dynamic_rendezvous")
 
 REASON_MAX_CHARS = 400
-"""How much of a handler's exception is told."""
+"""How much of a handler's exception is shown."""
 
 
 class Guarded:
-    """A handler whose failures are told once and harm nobody. Only a signal to stop passes."""
+    """Wraps a handler: its first failure is reported, none reaches the caller. Only a `SignalException` passes."""
 
     __slots__ = ("_handler", "_is_told", "_what")
 
@@ -45,7 +45,7 @@ class Guarded:
             self._handler(event)
         except Exception as problem:
             if hasattr(problem, "sigval"):
-                raise  # a SignalException is not the handler's: it came while the handler ran
+                raise  # a SignalException is not the handler's failure: it arrived while the handler ran
             if not self._is_told:
                 self._is_told = True
                 reason = headline(type_and_text(problem), REASON_MAX_CHARS)
@@ -57,23 +57,23 @@ def discard(event: AnyEvent) -> None:
 
 
 def _print(event: AnyEvent) -> None:
-    """One JSON object in one line on stderr.
+    """Print the event on stderr as one line of JSON.
 
     Raises:
-        TimeoutError: nobody reads it.
+        TimeoutError: stderr is blocked, because nobody reads it.
     """
     if not written(sys.stderr, f"{event.serialize()}\n"):
         raise TimeoutError("the console takes nothing")
 
 
 _handlers: dict[str, EventHandler] = {"null": discard, "dynamic_rendezvous": discard}
-"""What was asked for or set so far."""
+"""The handlers requested or set so far."""
 
 
 def event_handler(name: str) -> EventHandler:
-    """What to call with each event that goes to `name`; it raises nothing but a signal to stop.
+    """The function to call with each event for `name`. It raises nothing but a `SignalException`.
 
-    Events are messages of the level INFO: where ``LOGLEVEL`` is above, they go nowhere.
+    Events have the level INFO. If ``LOGLEVEL`` is higher, they are discarded.
 
     Raises:
         InputError: there is no handler of that name, or it cannot be loaded.
@@ -87,9 +87,9 @@ def event_handler(name: str) -> EventHandler:
 
 
 def set_event_handler(name: str, handler: EventHandler | logging.Handler) -> None:
-    """Let events that go to `name` go to `handler` from now on, in this process.
+    """Send events for `name` to `handler` from now on, in this process.
 
-    So a program can follow the rendezvous, whose events go to "dynamic_rendezvous".
+    For example, a program can follow the rendezvous, whose events go to "dynamic_rendezvous".
     """
     _handlers[name] = Guarded(f"the event handler {name!r}", _as_function(name, handler))
 
@@ -104,7 +104,7 @@ def _installed(name: str) -> EventHandler:
 
 
 def _as_function(name: str, handler: object) -> EventHandler:
-    # Whoever has made a `logging.Handler` has imported `logging`.
+    # If `handler` is a `logging.Handler`, `logging` is imported already.
     logging = sys.modules.get("logging")
     if logging is not None and isinstance(handler, logging.Handler):
         return _through_logging(handler)
@@ -117,7 +117,10 @@ def _as_function(name: str, handler: object) -> EventHandler:
 
 
 def _through_logging(handler: logging.Handler) -> EventHandler:
-    """As torch does it: the message is the JSON text. The event itself is the record's attribute `event`."""
+    """Make a function of a `logging.Handler`. As in torch, the message is the JSON text.
+
+    The event itself is the record's attribute `event`.
+    """
     from logging import makeLogRecord
 
     def handle(event: AnyEvent) -> None:

@@ -1,7 +1,7 @@
-"""The events of a run: kept in a file of JSON lines, and handed to the handler that was chosen.
+"""The event log of a run: a file of JSON lines, and the chosen handler.
 
-The first events come before the first worker, and no worker should start later because an event had to be written:
-that takes an import of `json`. So a log can hold its events back until there is time.
+The first events come before the first worker. Writing them would delay the worker, because it takes an import of
+`json`. So a log can hold its events back until there is time.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from holdfast.events.records import AnyEvent
 
 HELD_MAX_EVENTS = 1000
-"""How many events are held back: with so many, waiting has lost its point, and the log releases itself."""
+"""How many events are held back. At this number waiting is pointless, and the log releases itself."""
 
 FILE_MODE = 0o644
 
 
 class EventLog:
-    """Where an agent's events go: to the file `path`, if that is not empty, and to the handler `destination`.
+    """Writes an agent's events to the file `path`, if that is not empty, and to the handler `destination`.
 
-    Nothing that befalls the file or the handler befalls the caller: it is told once on stderr. Any thread may
-    write. The log belongs to the process that made it: in a forked one it does nothing, so that what is held back is
-    written once.
+    A failure of the file or the handler never reaches the caller: it is reported once on stderr. Any thread may write.
+    The log belongs to the process that made it: it does nothing in a forked process, so that held events are written
+    once.
     """
 
     def __init__(self, path: str | None, destination: str = "null") -> None:
@@ -39,15 +39,15 @@ class EventLog:
         self._waiting: deque[tuple[AnyEvent, bool]] = deque()
         self._holds = False
         self._owner_pid = os.getpid()
-        # Reentrant: a signal handler may write an event while the same thread does.
+        # Reentrant: a signal handler may write an event while the same thread is writing one.
         self._lock = _thread.RLock()
 
     def hold(self) -> None:
-        """Keep the events that come until `release`, `close`, or too many of them."""
+        """Hold back events until `release`, `close`, or `HELD_MAX_EVENTS`."""
         self._holds = True
 
     def write(self, event: AnyEvent, *, to_handler: bool = True) -> None:
-        """Take in `event`, which must not be changed from here on. It may be one for the file alone."""
+        """Write `event`, which must not change after this. Without `to_handler`, it goes to the file only."""
         if os.getpid() != self._owner_pid:
             return
         with self._lock:
@@ -56,12 +56,12 @@ class EventLog:
                 self.release()
 
     def release(self) -> None:
-        """Write what was held back, and from now on each event as it comes."""
+        """Write the held events, and from now on each event immediately."""
         if os.getpid() != self._owner_pid:
             return
         with self._lock:
             self._holds = False
-            # One by one off the queue: a signal that interrupts leaves the rest for the next time, none comes twice.
+            # Pop one event at a time: after an interrupting signal the rest is written next time, and no event twice.
             while self._waiting:
                 event, to_handler = self._waiting.popleft()
                 self._to_file(event)
@@ -69,7 +69,7 @@ class EventLog:
                     self._to_handler(event)
 
     def close(self) -> None:
-        """Write what was held back, and close the file. An event that comes later opens it again."""
+        """Write the held events and close the file. A later event opens it again."""
         if os.getpid() != self._owner_pid:
             return
         with self._lock:
@@ -79,7 +79,7 @@ class EventLog:
 
 
 class _EventFile:
-    """A file to which whole lines are appended, each in one write, so that several writers do not mix theirs."""
+    """A file to which each event is appended as a line in one write, so that concurrent writers do not mix lines."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -89,10 +89,10 @@ class _EventFile:
     def append(self, event: AnyEvent) -> None:
         line = to_json(event.fields() | {"timestamp": event.timestamp}).encode() + b"\n"
         if self._fd is None:
-            self._fd = open_append(self._path, FILE_MODE)  # workers run by then, and may have put a pipe there
+            self._fd = open_append(self._path, FILE_MODE)  # workers run by then and may have put a pipe there
         rest = b"\n" + line if self._ends_within_a_line else line
         while rest:
-            # Less than all of it is written where the disk is full; the next attempt then says so.
+            # A partial write means a full disk; the next attempt then raises the error.
             rest = rest[os.write(self._fd, rest) :]
             self._ends_within_a_line = bool(rest)
 

@@ -1,4 +1,4 @@
-"""Recording an event where nobody holds an `EventLog`."""
+"""Record an event without an `EventLog`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from holdfast.events.records import Event
 
 RENDEZVOUS = "dynamic_rendezvous"
-"""Where events of a rendezvous go: nowhere, unless a program has set a handler."""
+"""The destination of rendezvous events: discarded unless a program has set a handler."""
 
 
 def record(event: Event, destination: str = "null") -> None:
-    """Hand `event` to the handler that is called `destination`; see `event_handler`."""
+    """Pass `event` to the handler named `destination`; see `event_handler`."""
     event_handler(destination)(event)
 
 
 def record_rdzv_event(event: RdzvEvent) -> None:
-    """Hand `event` to whoever follows the rendezvous."""
+    """Pass `event` to the handler of rendezvous events."""
     event_handler(RENDEZVOUS)(event)
 
 
@@ -37,14 +37,14 @@ def construct_and_record_rdzv_event(
     local_id: int | None = None,
     rank: int | None = None,
 ) -> None:
-    """Record what the caller sees of a rendezvous; nothing is looked up unless somebody follows it.
+    """Record an event of a rendezvous. Gathers nothing unless a handler is set.
 
-    Without a `name` it is the caller's file and function, "c10d.py:join". A failure has the traceback of the exception
-    that is being handled, if there is one.
+    The default `name` is the caller's file and function, "c10d.py:join". A failure includes the traceback of the
+    exception being handled, if there is one.
     """
     if event_handler(RENDEZVOUS) is discard:
         return
-    caller = sys._getframe(1).f_code  # noqa: SLF001 - what inspect would do, without its import
+    caller = sys._getframe(1).f_code  # noqa: SLF001 - as inspect does, without its import
     record_rdzv_event(
         RdzvEvent(
             name=name or f"{os.path.basename(caller.co_filename)}:{caller.co_name}",

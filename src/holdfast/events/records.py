@@ -1,6 +1,6 @@
-"""The records: what happened to an agent or a worker, and what happened in a rendezvous.
+"""The event records: of an agent or a worker, and of a rendezvous.
 
-As JSON they have exactly the fields of torch.distributed.elastic's, so that either side reads the other's.
+As JSON they have exactly the fields of torch.distributed.elastic's events, so that either side can read the other's.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 EventMetadataValue = str | int | float | bool | None
 
 QUOTE_MAX_CHARS = 200
-"""How much of a text that is no event the error quotes."""
+"""How much of a text that is not an event the error quotes."""
 
 
 class EventSource(StrEnum):
-    """Who it happened to."""
+    """Where the event happened."""
 
     AGENT = "AGENT"
     WORKER = "WORKER"
 
 
 class NodeState(StrEnum):
-    """How far a node has come in a rendezvous."""
+    """The state of a node in a rendezvous."""
 
     INIT = "INIT"
     RUNNING = "RUNNING"
@@ -39,9 +39,9 @@ class NodeState(StrEnum):
 
 
 class _Record:
-    """Fields that can be compared, printed, and written as one line of JSON.
+    """An event with fields that can be compared, printed, and written as one line of JSON.
 
-    An event that was recorded may be written later, so it must not be changed any more.
+    A recorded event may be written later, so it must not change.
     """
 
     __slots__ = ("timestamp",)
@@ -49,22 +49,22 @@ class _Record:
     FIELDS: ClassVar[tuple[str, ...]]
 
     timestamp: float
-    """When it happened, in Unix seconds; 0 where the text that it was read from does not say."""
+    """When it happened, in Unix seconds; 0 if the text it was read from does not say."""
 
     def fields(self) -> dict[str, Any]:
-        """What torch calls the fields of such an event."""
+        """The fields, as torch names them."""
         return {name: getattr(self, name) for name in self.FIELDS}
 
     def serialize(self) -> str:
-        """The fields as JSON in one line. A value that JSON does not have is written as its text."""
+        """The fields as one line of JSON. A value that JSON does not support is written as its text."""
         return to_json(self.fields())
 
     @classmethod
     def deserialize(cls, data: str | Self) -> Self:
-        """The event that `serialize` made `data` from, here or in torch; an event is returned as it is.
+        """Parse `data`, which `serialize` made here or in torch. An event is returned as it is.
 
         Raises:
-            InputError: `data` is no such event.
+            InputError: `data` is not such an event.
         """
         if isinstance(data, cls):
             return data
@@ -82,7 +82,7 @@ class _Record:
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and other.fields() == self.fields()
 
-    __hash__ = None  # type: ignore[assignment]  # it can be changed
+    __hash__ = None  # type: ignore[assignment]  # mutable
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.fields().items())})"
@@ -93,9 +93,9 @@ class _Record:
 
 @like_dataclass
 class Event(_Record):
-    """Something that happened to an agent or a worker.
+    """An event of an agent or a worker.
 
-    `timestamp` is the present where none is given. 0 counts as none, since that is what torch's callers pass.
+    `timestamp` defaults to the current time. 0 means the default, because torch's callers pass 0.
     """
 
     __slots__ = ("metadata", "name", "source")
@@ -117,9 +117,9 @@ class Event(_Record):
 
 @like_dataclass
 class RdzvEvent(_Record):
-    """Something that happened in a rendezvous.
+    """An event of a rendezvous.
 
-    Its `timestamp` is not among the fields, because torch's reader refuses what it does not know.
+    `timestamp` is not among the fields, because torch's reader rejects unknown ones.
     """
 
     __slots__ = (

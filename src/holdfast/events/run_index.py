@@ -1,8 +1,8 @@
-"""Where the runs of this user are found: one symbolic link for each, in a directory of their own.
+"""The index of this user's runs: a directory with one symbolic link for each run.
 
 ``${XDG_STATE_HOME:-~/.local/state}/holdfast/runs/<time>_<process id>_<host>`` points to a run's directory. Names sort
-by time. Homes are shared between machines, so a link belongs to the host in its name: a machine takes away its own
-links only, since others' may point to what is not visible from here.
+by time. Machines may share a home directory, so a link belongs to the host in its name. A machine removes only its own
+links, because other links may point to directories that are not visible here.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ import time
 from contextlib import suppress
 
 RUNS_MAX = 1000
-"""How many of its runs a machine remembers; the oldest are forgotten first."""
+"""How many runs a machine keeps in the index. The oldest are removed first."""
 
 _PRIVATE = 0o700
 
 
 def index_directory() -> str:
-    """The directory of the links; "" where there is no home to keep it in."""
+    """The directory of the links; "" if there is no home directory."""
     state = os.environ.get("XDG_STATE_HOME", "")
-    # A relative path is to be ignored, says the convention.
+    # The XDG specification says to ignore a relative path.
     base = state if os.path.isabs(state) else os.path.expanduser("~/.local/state")
     return os.path.join(base, "holdfast", "runs") if os.path.isabs(base) else ""
 
 
 def register(run_dir: str | None) -> None:
-    """Remember a run's directory. Never raises: a run that is not listed is still a run."""
+    """Add a run's directory to the index. Never raises: the run goes on without an entry."""
     index = index_directory()
     if not run_dir or not index:
         return
@@ -43,7 +43,7 @@ def register(run_dir: str | None) -> None:
 
 
 def known_runs() -> list[str]:
-    """The directories of the runs that are known here and still there, the newest first."""
+    """The directories of the indexed runs that still exist, the newest first."""
     index = index_directory()
     try:
         names = sorted(os.listdir(index), reverse=True) if index else []
@@ -84,5 +84,5 @@ def _make_private(index: str) -> None:
 
 
 def _forget(index: str, name: str) -> None:
-    with suppress(OSError):  # another process was faster
+    with suppress(OSError):  # another process may have removed it first
         os.unlink(os.path.join(index, name))
