@@ -1,4 +1,4 @@
-"""How much, how often and how long: numbers that go to a handler of the user's choice."""
+"""Metrics: counts and durations that go to a handler of the user's choice."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

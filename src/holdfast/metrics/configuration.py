@@ -1,4 +1,4 @@
-"""Choosing a handler by name: in the job's configuration, or in the environment."""
+"""Choose a metric handler by name, in the job's configuration or in the environment."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from holdfast.metrics.handlers import MetricHandler
 
 HANDLER_VARIABLE = "HOLDFAST_METRIC_HANDLER"
-"""The environment variable that names the handler where the configuration does not."""
+"""The environment variable that names the handler if the configuration does not."""
 
 ENTRY_POINT_GROUP = "holdfast.metric_handlers"
-"""Where installed handlers are looked for. An entry is a `MetricHandler`, or what makes one without arguments: a class
-or a function.
+"""The entry point group of installed handlers. An entry is a `MetricHandler`, or a class or function that makes one
+without arguments.
 """
 
 BUILT_IN = ("null", "console")
 
 
 class MetricsConfig:
-    """What the job's configuration says about metrics.
+    """The metrics part of the job's configuration.
 
-    `params` may have a "handler" ("null", "console" or the name of an installed one) and a "group", without which
+    `params` may have a "handler" ("null", "console" or the name of an installed one) and a "group". Without a group,
     the handler takes all groups.
     """
 
@@ -38,7 +38,7 @@ class MetricsConfig:
 
 
 def initialize_metrics(cfg: MetricsConfig | None = None) -> None:
-    """Configure the handler that `cfg` or else the environment names; where neither does, leave all as it is.
+    """Configure the handler that `cfg`, or else the environment, names. If neither names one, change nothing.
 
     Raises:
         InputError: there is no handler of that name, or it cannot be loaded.

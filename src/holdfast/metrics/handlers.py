@@ -1,4 +1,4 @@
-"""What takes metrics: nothing, the console, or a handler of the user's."""
+"""Metric handlers: one that discards metrics, one for the console, and the base for the user's own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import NamedTuple
 
     class MetricData(NamedTuple):
-        """One number: when (in Unix seconds), in which group, what, how much."""
+        """One value: when (in Unix seconds), in which group, its name, and the number."""
 
         timestamp: float
         group_name: str
@@ -32,7 +32,7 @@ class MetricHandler(ABC):
 
 
 class ConsoleMetricHandler(MetricHandler):
-    """A line on stdout: ``[1700000000.5][torchelastic]: workers.trainer.run_total=1``."""
+    """Prints each metric as a line on stdout: ``[1700000000.5][torchelastic]: workers.trainer.run_total=1``."""
 
     def emit(self, metric_data: MetricData) -> None:
         timestamp, group, name, value = metric_data
@@ -42,4 +42,4 @@ class ConsoleMetricHandler(MetricHandler):
 
 class NullMetricHandler(MetricHandler):
     def emit(self, metric_data: MetricData) -> None:
-        """Do nothing with it."""
+        """Discard it."""

@@ -1,6 +1,6 @@
-"""From a number to the handler of its group.
+"""Route metrics to the handler of their group.
 
-Until a program configures a handler there is none, and a metric costs one look into a table.
+Until a program configures a handler there is none, and a metric costs one dictionary lookup.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 DEFAULT_GROUP = "torchelastic"
 
 REASON_MAX_CHARS = 400
-"""How much of a handler's exception is told."""
+"""How much of a handler's exception is shown."""
 
 
 class _Configured:
-    """Which handler takes which group's metrics; None stands for the one that does nothing."""
+    """The handler of each group. None means that metrics are discarded."""
 
     __slots__ = ("by_group", "default", "failed_ids")
 
@@ -36,7 +36,7 @@ _configured = _Configured()
 
 
 def configure(handler: MetricHandler, group: str | None = None) -> None:
-    """Let `handler` take the metrics of `group`; without one, of every group that has no handler of its own."""
+    """Use `handler` for the metrics of `group`; without a group, for every group that has no handler of its own."""
     from holdfast.metrics.handlers import NullMetricHandler
 
     chosen = None if type(handler) is NullMetricHandler else handler
@@ -47,7 +47,7 @@ def configure(handler: MetricHandler, group: str | None = None) -> None:
 
 
 class MetricStream:
-    """The metrics of one group on their way to its handler."""
+    """Passes the metrics of one group to its handler."""
 
     __slots__ = ("group_name", "handler")
 
@@ -56,14 +56,14 @@ class MetricStream:
         self.handler = handler
 
     def add_value(self, metric_name: str, metric_value: float) -> None:
-        """Hand on one number. A handler's failure is told once and harms nobody."""
+        """Pass one value to the handler. A failure of the handler is reported once and does not reach the caller."""
         from holdfast.metrics.handlers import MetricData
 
         try:
             self.handler.emit(MetricData(time.time(), self.group_name, metric_name, metric_value))
         except Exception as problem:
             if hasattr(problem, "sigval"):
-                raise  # a SignalException is not the handler's: it came while the handler ran
+                raise  # a SignalException is not the handler's failure: it arrived while the handler ran
             self._tell_once(problem)
 
     def _tell_once(self, problem: Exception) -> None:
@@ -73,20 +73,20 @@ class MetricStream:
             notice(f"{type(self.handler).__name__} failed, so metrics are missing there; said once: {reason}")
 
 
-def getStream(group: str) -> MetricStream:  # noqa: N802 - the name is part of the contract
-    """The stream to the handler that `group` has now."""
+def getStream(group: str) -> MetricStream:  # noqa: N802 - the name is part of the public API
+    """The stream to the current handler of `group`."""
     from holdfast.metrics.handlers import NullMetricHandler
 
     return MetricStream(group, _configured.by_group.get(group, _configured.default) or NullMetricHandler())
 
 
 def put_metric(metric_name: str, metric_value: float, metric_group: str = DEFAULT_GROUP) -> None:
-    """Hand one number to the handler of `metric_group`."""
+    """Pass one value to the handler of `metric_group`."""
     handler = _configured.by_group.get(metric_group, _configured.default)
     if handler is not None:
         MetricStream(metric_group, handler).add_value(metric_name, metric_value)
 
 
 def publish_metric(metric_group: str, metric_name: str, metric_value: float) -> None:
-    """`put_metric` by its older name and order."""
+    """`put_metric` under its older name, with its older argument order."""
     put_metric(metric_name, metric_value, metric_group)

@@ -1,4 +1,4 @@
-"""`prof`: how often a function succeeds and fails, and how long it takes."""
+"""`prof`: count a function's successes and failures, and measure its duration."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def prof(  # noqa: F811 - an overload
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
-def prof(  # noqa: F811 - what is overloaded
+def prof(  # noqa: F811 - the implementation of the overloads
     fn: Callable[P, R] | None = None, group: str = DEFAULT_GROUP
 ) -> Callable[P, R] | Callable[[Callable[P, R]], Callable[P, R]]:
-    """`fn`, but each call adds to three metrics: ``Class.method.success`` or ``.failure``, and ``.duration.ms``.
+    """Wrap `fn`: each call adds ``Class.method.success`` or ``.failure``, and ``.duration.ms``.
 
-    A function outside a class is named by its module. Whatever leaves it other than by returning is a failure. For use
-    with or without arguments:
+    For a function outside a class, the module takes the place of the class. Any end other than a return is a failure.
+    Works with or without arguments:
 
         @prof
         def train(): ...
@@ -50,7 +50,7 @@ def prof(  # noqa: F811 - what is overloaded
 
 
 def profile(group: str | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """`prof` by its older name, under which metrics are named by the function alone."""
+    """`prof` under its older name. Metrics are named by the function alone."""
 
     def measured(function: Callable[P, R]) -> Callable[P, R]:
         return _measured(function, _metric_name(function).rpartition(".")[2], group or DEFAULT_GROUP)
@@ -59,7 +59,7 @@ def profile(group: str | None = None) -> Callable[[Callable[P, R]], Callable[P, 
 
 
 def get_elapsed_time_ms(start_time_in_seconds: float) -> int:
-    """The whole milliseconds since a moment of `time.time`; 0 if the clock was set back beyond it."""
+    """Whole milliseconds since `start_time_in_seconds`, a value of `time.time`; 0 if that is in the future."""
     return max(0, int((time.time() - start_time_in_seconds) * 1000))
 
 
