@@ -1,7 +1,7 @@
 """Public names that cost nothing until they are used.
 
-A package's ``__init__`` says which of its modules holds which public name; the module is imported when the
-name is first asked for. So ``import holdfast.processes`` pays for the table alone.
+A package's ``__init__`` maps each public name to the module that holds it. The module is imported when the name is
+first accessed, so ``import holdfast.processes`` pays for the table alone.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 def exports(
     package: str, names_by_module: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
-    """The ``__getattr__``, ``__dir__`` and ``__all__`` of `package`.
+    """Return the ``__getattr__``, ``__dir__`` and ``__all__`` of `package`.
 
-    `names_by_module` maps a submodule to the public names it holds; a submodule with no names is public itself.
+    `names_by_module` maps a submodule to the public names it holds. A submodule without names is itself public.
     """
     home = {name: module for module, names in names_by_module.items() for name in (names or (module,))}
 

@@ -1,7 +1,7 @@
-"""The door for what others have written: a peer, a worker, or whoever else can reach a store or a file.
+"""The only way in for data that others wrote: a peer, a worker, or anyone who can reach a store or a file.
 
-Bytes become a typed record here or an `UndecodableError`, and nothing else: msgspec itself raises four kinds of
-exceptions. The types below are the limits of what a record may hold.
+Bytes become a typed record or an `UndecodableError`. msgspec itself raises four kinds of exceptions. The types below
+limit what a record can hold.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
 ID_PATTERN = r"[A-Za-z0-9_.:@+-]{1,200}"
-"""What nodes, jobs and requests may be called."""
+"""The pattern of the names of nodes, jobs and requests."""
 
 LINE_MAX_CHARS = 4_096
-"""How much of a text that is one line is kept, such as a path."""
+"""How much of a one-line text, such as a path, is kept."""
 
 NAME_MAX_CHARS = 255
-"""How long the name of a host, an address or a role may be."""
+"""The longest name of a host, an address or a role."""
 
 TEXT_MAX_CHARS = 16_384
-"""How much of a longer text is kept, such as a traceback: its end, where the reason is."""
+"""How much of a longer text, such as a traceback, is kept: the end, because the reason is there."""
 
 COUNT_MAX = 1 << 53
-"""Larger numbers are nonsense, and not every program reads them as they were written."""
+"""The largest integer that every program reads exactly. Larger numbers are nonsense."""
 
 SECONDS_MAX = 1e10
-"""The longest time: three hundred years."""
+"""The longest duration: about three hundred years."""
 
 PROBLEM_MAX_CHARS = 200
-"""How much is said about what is wrong with bytes."""
+"""The longest description of what is wrong with the bytes."""
 
 Id = Annotated[str, Meta(pattern=rf"\A(?:{ID_PATTERN})\Z")]
 IdOrNone = Annotated[str, Meta(pattern=rf"\A(?:{ID_PATTERN})?\Z")]
@@ -56,14 +56,14 @@ class _Decoder(Protocol[T_co]):
 
 
 class UndecodableError(ValueError):
-    """These bytes are not what was expected there. The message says why, in one line."""
+    """The bytes are not a valid record. The message gives the reason in one line."""
 
 
 def decoded(decoder: _Decoder[T_co], data: bytes | bytearray) -> T_co:
-    """What `data` stands for.
+    """Decode `data` with `decoder`.
 
     Raises:
-        UndecodableError: it is nothing that `decoder` knows.
+        UndecodableError: `decoder` does not accept `data`.
     """
     try:
         return decoder.decode(data)
@@ -73,7 +73,10 @@ def decoded(decoder: _Decoder[T_co], data: bytes | bytearray) -> T_co:
 
 
 def bound_lines(record: Struct, max_chars: int, *names: str) -> None:
-    """Make texts of a record visible lines, and cut them. For its ``__post_init__``: also what we write is bounded."""
+    """Make text fields of a record visible single lines of at most `max_chars`.
+
+    Call it in ``__post_init__``, so that records we write are bounded, too.
+    """
     for name in names:
         text = getattr(record, name)
         if len(text) > max_chars or not text.isprintable():
@@ -81,7 +84,7 @@ def bound_lines(record: Struct, max_chars: int, *names: str) -> None:
 
 
 def bound_end(record: Struct, max_chars: int, name: str) -> None:
-    """Make a text of a record visible, and keep as much of its end."""
+    """Make a text field of a record visible, and keep only its last `max_chars`."""
     text = getattr(record, name)
     if len(text) > max_chars or not text.isprintable():
         force_setattr(record, name, visible(text[-max_chars:])[-max_chars:])

@@ -1,7 +1,7 @@
-"""How many files this process may have open: the soft limit, which a server of many clients raises.
+"""The soft limit of open files, which a server of many clients raises.
 
-The limit is the agent's own affair. Workers get back the limit that the agent was started with: a program that calls
-select() cannot use descriptors above 1,023, and counts on a limit that keeps it below.
+The raised limit is for the agent only. Workers get the limit that the agent was started with: a program that calls
+select() cannot use descriptors above 1,023 and relies on a limit below that.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _change = _UNCHANGED
 def allow(wanted: int) -> int:
     """Raise the soft limit to `wanted` open files, or as near to it as the hard limit allows.
 
-    Returns the limit that holds now. It is never lowered.
+    Returns the limit now in effect. The limit is never lowered.
     """
-    global _change  # noqa: PLW0603 - the limit is the process's
+    global _change  # noqa: PLW0603 - the limit belongs to the process
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -39,17 +39,17 @@ def allow(wanted: int) -> int:
 
 
 def before() -> int | None:
-    """The soft limit that workers are to have; None if it is the one that this process has."""
+    """The soft limit to restore in workers; None if this process did not change its own."""
     if _change == _UNCHANGED:
         return None
     import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _change[0] if soft == _change[1] else None  # or somebody else has set it since
+    return _change[0] if soft == _change[1] else None  # otherwise other code has set it since
 
 
 def restore(soft: int) -> None:
-    """In a worker: have the soft limit `soft`."""
+    """Set the soft limit of a worker to `soft`."""
     import resource
 
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

@@ -1,8 +1,8 @@
-"""Files in places that somebody else may write to: written as a whole or not at all, read without surprises.
+"""Write and read files safely in directories that others can write to.
 
-Whoever can write to a directory can put anything where we expect a file: a link to another file of the user's, a pipe
-that nobody writes to, a device, a file without an end. So a file that is replaced is never opened, and a file that is
-read is looked at before its first byte is taken.
+Anyone who can write to a directory can put anything where we expect a file: a link to another file of the user's, a
+pipe without a writer, a device, an endless file. So a write never opens the file that it replaces, and a read checks
+the file type before the first byte. Writes are all or nothing.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PRIVATE = 0o600
-"""The mode of a file that is for its user alone."""
+"""The mode of a file that only its owner can read."""
 
 NAME_PATTERN = r"[A-Za-z0-9_-]{1,64}"
-"""What may become the name of a file, without its suffix, whoever chose it: no separator, no dot, nothing invisible."""
+"""The pattern of file names, without suffix, that others may choose: no separator, dot or invisible character."""
 
 DRAFT_RANDOM_BYTES = 8
-"""How much chance is in the name of a file that is not finished yet: nobody can guess it and be there first."""
+"""The random part of a draft's name, so that nobody can guess the name and create the file first."""
 
 READ_BYTES = 1 << 20
-"""How much is read at a time."""
+"""The size of one read."""
 
 
 class NotRegularError(OSError):
-    """Something else than a file is there: a directory, a pipe, a device, a socket, a link that is not followed."""
+    """The path is not a regular file: a directory, pipe, device, socket, or a link that is not followed."""
 
 
 def is_name(text: str) -> bool:
-    """Whether `text`, which somebody else chose, is fit to be the name of a file."""
+    """Whether `text`, which came from outside, is safe as a file name."""
     return re.fullmatch(NAME_PATTERN, text) is not None
 
 
 def write_whole(path: str, data: bytes, *, mode: int = PRIVATE, durable: bool = False) -> None:
-    """Put `data` at `path`, whole or not at all. What was there is replaced, and a link is replaced, not followed.
+    """Write `data` to `path`, all or nothing. Replaces an existing file; replaces a link instead of following it.
 
-    With `durable`, it is on the disk when this returns, so that it outlives a machine that stops now.
+    With `durable`, the data is on disk when this returns and survives a machine crash.
 
     Raises:
-        NotRegularError: what is there is neither a file nor a link, so nothing that a file may replace.
-        OSError: it cannot be written; nothing is left of the attempt then.
+        NotRegularError: `path` exists and is neither a file nor a link, so a file must not replace it.
+        OSError: the file cannot be written; no draft is left behind.
     """
     parent, name = os.path.split(_possible(path))
     if not name:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    # All names below are looked up in this directory: its own name may lead elsewhere a moment later.
+    # Resolve all names below relative to this descriptor: the directory's path may point elsewhere a moment later.
     directory = os.open(parent or os.curdir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         _check_replaceable(directory, name, path)
@@ -77,33 +77,33 @@ def write_whole(path: str, data: bytes, *, mode: int = PRIVATE, durable: bool = 
 
 
 def open_append(path: str, mode: int = PRIVATE) -> int:
-    """A descriptor for writing to the end of the file at `path`, which is made if it is not there. Never waits.
+    """Open the file at `path` for appending, and create it if it is missing. Never blocks.
 
     Raises:
-        NotRegularError: something else than a file is there.
-        OSError: it cannot be opened.
+        NotRegularError: `path` is not a regular file.
+        OSError: the file cannot be opened.
     """
     return _checked(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, mode)
 
 
 def open_regular(path: str, *, follow: bool = False) -> int:
-    """A descriptor for reading the file at `path`; a link is followed only if the caller says so.
+    """Open the file at `path` for reading. Follows a link only with `follow`.
 
-    Never waits, and reads nothing: a pipe without a writer, a device or a directory is refused.
+    Never blocks and reads nothing. Refuses a pipe without a writer, a device or a directory.
 
     Raises:
-        NotRegularError: something else than a file is there.
-        OSError: it cannot be opened, or is not there.
+        NotRegularError: `path` is not a regular file.
+        OSError: the file is missing or cannot be opened.
     """
     return _checked(path, os.O_RDONLY if follow else os.O_RDONLY | os.O_NOFOLLOW)
 
 
 def read_regular(path: str, max_bytes: int, *, follow: bool = False) -> bytes:
-    """What the file at `path` holds, `max_bytes` of it at most.
+    """Read at most `max_bytes` from the file at `path`.
 
     Raises:
-        NotRegularError: something else than a file is there.
-        OSError: it cannot be read, or is not there.
+        NotRegularError: `path` is not a regular file.
+        OSError: the file is missing or cannot be read.
     """
     fd = open_regular(path, follow=follow)
     try:
@@ -113,7 +113,7 @@ def read_regular(path: str, max_bytes: int, *, follow: bool = False) -> bytes:
 
 
 def is_regular(path: str) -> bool:
-    """Whether there is a file at `path` itself, and not only something that leads to one."""
+    """Whether `path` itself is a regular file, not a link to one."""
     try:
         return stat.S_ISREG(os.lstat(path).st_mode)
     except (OSError, ValueError):
@@ -121,7 +121,7 @@ def is_regular(path: str) -> bool:
 
 
 def other_owner(directory: str) -> int | None:
-    """The user that `directory` belongs to, if that is neither this process's nor root: what it says may be made up."""
+    """The owner of `directory`, unless that is this user or root. Another owner can forge what is in it."""
     try:
         owner = os.stat(directory).st_uid
     except (OSError, ValueError):
@@ -130,11 +130,11 @@ def other_owner(directory: str) -> int | None:
 
 
 def _checked(path: str, flags: int, mode: int = PRIVATE) -> int:
-    """A descriptor of the file at `path`, and of nothing else. Without O_NONBLOCK, a pipe would hold us up."""
+    """Open `path` only if it is a regular file. Without O_NONBLOCK, opening a pipe would block."""
     try:
         fd = os.open(_possible(path), flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, mode)
     except OSError as error:
-        # A socket, or a pipe that nobody reads; a link that is not followed; a directory that is to be written to.
+        # A socket, a pipe without a reader, a link that is not followed, or a directory opened for writing.
         is_link = error.errno == errno.ELOOP and flags & os.O_NOFOLLOW
         if is_link or error.errno in (errno.ENXIO, errno.ENODEV, errno.EISDIR):
             raise NotRegularError(errno.EINVAL, "is not a file", path) from None
@@ -146,7 +146,7 @@ def _checked(path: str, flags: int, mode: int = PRIVATE) -> int:
 
 
 def _possible(path: str) -> str:
-    """`path`, if a file can have that name. The system raises two kinds of ValueError otherwise."""
+    """Return `path` if a file can have that name. The system raises two kinds of ValueError otherwise."""
     try:
         if b"\0" not in os.fsencode(path):
             return path
@@ -165,7 +165,7 @@ def _check_replaceable(directory: int, name: str, path: str) -> None:
 
 
 def _sync_names(directory: int) -> None:
-    with suppress(OSError):  # a directory that may be written to, but not be read
+    with suppress(OSError):  # the directory may be writable but not readable
         fd = os.open(os.curdir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
         try:
             os.fsync(fd)

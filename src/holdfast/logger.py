@@ -1,7 +1,7 @@
-"""Loggers that cost nothing until they have something to say.
+"""Loggers that cost nothing until they log.
 
-`logging` is imported with the first message that is to be shown. A job that goes well shows none, since the level is
-WARNING unless ``LOGLEVEL`` says otherwise.
+`logging` is imported with the first message that is shown. A healthy job shows none: the level is WARNING unless
+``LOGLEVEL`` is set.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEVEL_VARIABLE = "LOGLEVEL"
 """The environment variable that sets the level: a name, in any case, or a number."""
 
 ROOT = "holdfast"
-"""The logger above all of ours: what a program sets on it holds for each of them."""
+"""The root of all our loggers. A program's settings on it apply to each of them."""
 
 DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40
 
@@ -37,16 +37,16 @@ LEVELS = {
 }
 
 LEVEL_MAX_DIGITS = 9
-"""A longer number is no level."""
+"""A longer number is not a level."""
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
-# From the user's call to the one of logging: debug() and its like, then `_log`.
+# Frames between the caller and logging: debug() and its siblings, then `_log`.
 _CALLER_LEVELS_UP = 3
 
 
 def log_level(default: int = WARNING) -> int:
-    """The level that the environment asks for; `default` where it asks for none, or for one that there is not."""
+    """The level in ``LOGLEVEL``; `default` if it is unset or not a level."""
     level = _level(os.environ.get(LEVEL_VARIABLE, ""))
     return default if level is None else level
 
@@ -64,9 +64,9 @@ def _level(text: str) -> int | None:
 
 
 class _Visible:
-    """An argument of a message, in a form that cannot steer a terminal or add a line to a log, whoever's text it is.
+    """A message argument, escaped so that it cannot control a terminal or add a line to a log.
 
-    Here, and not only in our own handler: a program's handlers show messages, too.
+    Arguments are escaped here and not only in our handler, because a program's own handlers show them, too.
     """
 
     __slots__ = ("_value",)
@@ -82,10 +82,10 @@ class _Visible:
 
 
 class Logger:
-    """The part of `logging.Logger` that we use, with its names and its %-formatting.
+    """The part of `logging.Logger` that we use, with the same names and %-formatting.
 
-    Messages go to the logger of the same name in `logging`, so that a program can treat them as it treats others. As
-    long as it has set up no logging of its own, they are lines on stderr.
+    Messages go to the `logging` logger of the same name, so a program can treat them like any others. Until the program
+    configures logging, they go to stderr.
     """
 
     __slots__ = ("_real", "name")
@@ -94,8 +94,8 @@ class Logger:
         self.name = name
         self._real: logging.Logger | None = None
 
-    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - the name that `logging` gave it
-        # Levels that a program has set are in `logging`, and then its import is paid for.
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - the name in `logging`
+        # A program sets levels in `logging`; its import is then already paid for.
         return self._in_logging().isEnabledFor(level) if "logging" in sys.modules else level >= log_level()
 
     def debug(self, msg: str, *args: object) -> None:
@@ -108,11 +108,11 @@ class Logger:
         self._log(WARNING, msg, args)
 
     def error(self, msg: str, *args: object, cause: BaseException | None = None) -> None:
-        """With the traceback of `cause`, if there is one."""
+        """Log an error, with the traceback of `cause` if given."""
         self._log(ERROR, msg, args, cause)
 
     def exception(self, msg: str, *args: object) -> None:
-        """An error, with the traceback of the exception that is being handled."""
+        """Log an error with the traceback of the exception being handled."""
         self._log(ERROR, msg, args, sys.exception())
 
     def _log(self, level: int, msg: str, args: tuple[object, ...], cause: BaseException | None = None) -> None:
@@ -130,7 +130,7 @@ class Logger:
 
 
 def get_logger(name: str | None = None) -> Logger:
-    """The logger `name`, below the one called "holdfast", which is itself the one without a name."""
+    """The logger `name` below the root logger "holdfast". Without a name, the root logger."""
     if not name or name == ROOT:
         return Logger(ROOT)
     return Logger(name if name.startswith(f"{ROOT}.") else f"{ROOT}.{name}")
@@ -138,7 +138,7 @@ def get_logger(name: str | None = None) -> Logger:
 
 @cache
 def _set_up() -> None:
-    """Give our root logger its level and its way to stderr, unless the program has done so."""
+    """Set the level and the stderr handler of our root logger, unless the program has done so."""
     import logging
 
     class ToStderr(logging.Handler):
@@ -146,9 +146,9 @@ def _set_up() -> None:
 
         def emit(self, record: logging.LogRecord) -> None:
             if logging.getLogger().handlers:
-                return  # the program has set up logging, and the message goes there
+                return  # the program configured logging and gets the message there
             try:
-                line = visible(self.format(record))  # the traceback is not among the arguments
+                line = visible(self.format(record))  # the traceback is not an argument, so it is not escaped yet
                 if self.unsaid:
                     line = f"({self.unsaid} messages are missing here: the console took nothing)\n{line}"
                 if written(sys.stderr, f"{line}\n"):
@@ -157,12 +157,12 @@ def _set_up() -> None:
                     self.unsaid += 1
             except Exception as problem:
                 if hasattr(problem, "sigval"):
-                    raise  # a SignalException, which is not about this message
+                    raise  # a SignalException: not caused by this message
                 self.handleError(record)
 
     root = logging.getLogger(ROOT)
     if root.level == logging.NOTSET:
-        root.setLevel(max(log_level(), 1))  # 0 would mean: ask the loggers above
+        root.setLevel(max(log_level(), 1))  # 0 would defer to the loggers above
     if not root.handlers:
         formatter = logging.Formatter(FORMAT)
         formatter.default_msec_format = "%s.%03d"

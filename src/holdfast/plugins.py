@@ -1,4 +1,4 @@
-"""What installed packages offer by name, as entry points."""
+"""Plug-ins: entry points of installed packages, found by name."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 def load_plugin(
     what: str, name: str, groups: Sequence[str], built_in: Iterable[str], make: Callable[[Any], Made]
 ) -> Made:
-    """What `make` makes of the entry point `name`, looked for in `groups`, of which the first that has it wins.
+    """Load the entry point `name` from the first of `groups` that has it, and return what `make` makes of it.
 
     Raises:
-        InputError: nobody offers that name, or it cannot be loaded. The message begins with `what` and the name, and
-            lists what there is, `built_in` included.
+        InputError: no package has that entry point, or it cannot be loaded. The message begins with `what` and the
+            name. For an unknown name it lists the known ones, `built_in` included.
     """
     from importlib.metadata import entry_points
 

@@ -1,8 +1,8 @@
 """Records that behave like dataclasses and cost nothing to import.
 
-`dataclasses` takes longer to import than holdfast takes to start a worker, and it compiles code for each class. A
-`Record` needs neither. `dataclasses.replace`, `asdict` and `fields` work on it all the same: whoever calls them has
-imported the module anyway.
+Importing `dataclasses` takes longer than starting a worker with holdfast, and it compiles code for each class. A
+`Record` needs neither. `dataclasses.replace`, `asdict` and `fields` still work on it: their callers have imported the
+module already.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 else:
 
     def dataclass_transform(**_: bool) -> Callable[[type], type]:
-        """Only for those who check types."""
+        """For type checkers only."""
         return lambda cls: cls
 
 
 class _Protocol:
-    """An attribute by which `dataclasses` knows a dataclass, made when somebody looks."""
+    """An attribute that marks a dataclass for `dataclasses`, built on first access."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -30,7 +30,7 @@ class _Protocol:
         import dataclasses
 
         names, defaults = _fields_of(cls)
-        # Through a dataclass of the same fields: the module has no other way to make them.
+        # Build a dataclass with the same fields: the module has no other way to make them.
         twin = dataclasses.make_dataclass(
             cls.__name__,
             [(name, "Any", dataclasses.field(default=defaults.get(name, dataclasses.MISSING))) for name in names],
@@ -43,7 +43,7 @@ class _Protocol:
 
 
 def like_dataclass(cls: type[_T]) -> type[_T]:
-    """Let a class with an `__init__` of its own pass for a dataclass: each parameter is the field of that name."""
+    """Make a class with its own `__init__` pass for a dataclass: each parameter is a field of the same name."""
     for name in ("__dataclass_fields__", "__dataclass_params__"):
         protocol = _Protocol()
         protocol.__set_name__(cls, name)
@@ -52,7 +52,7 @@ def like_dataclass(cls: type[_T]) -> type[_T]:
 
 
 def _fields_of(cls: Any) -> tuple[tuple[str, ...], Mapping[str, Any]]:
-    """The names of a class's fields, and what is the default of those that have one that cannot change."""
+    """The names of a class's fields, and the defaults of those that have an immutable one."""
     if issubclass(cls, _Fielded):
         return cls._names, cls._defaults
     code = cls.__init__.__code__
@@ -73,10 +73,10 @@ class _Fielded:
 
     def __init_subclass__(cls, **others: Any) -> None:
         super().__init_subclass__(**others)
-        kinds = cls.__dict__.get("__annotations__", {})  # noqa: RUF063 - `inspect` takes longer to import than we do
+        kinds = cls.__dict__.get("__annotations__", {})  # noqa: RUF063 - `inspect` takes longer to import than holdfast
         named = {name: None for name, kind in kinds.items() if not _is_shared(kind)}
         cls._names = (*cls._names, *(name for name in named if name not in cls._names))
-        if not TYPE_CHECKING:  # checkers know it by the decorator
+        if not TYPE_CHECKING:  # type checkers get it from the decorator
             cls.__match_args__ = cls._names
         cls._defaults = {**cls._defaults, **{name: cls.__dict__[name] for name in named if name in cls.__dict__}}
 
@@ -110,15 +110,15 @@ class _Fielded:
 
 @dataclass_transform()
 class Record(_Fielded):
-    """A record that can change, like a dataclass."""
+    """A mutable record, like a dataclass."""
 
 
 @dataclass_transform(frozen_default=True)
 class Frozen(_Fielded):
-    """A record that does not change. `replace` makes another one."""
+    """An immutable record. `replace` makes a changed copy."""
 
     def replace(self, **changes: Any) -> Self:
-        """The same with other values for some fields."""
+        """A copy with other values for some fields."""
         return type(self)(**{**{name: getattr(self, name) for name in self._names}, **changes})
 
     def __hash__(self) -> int:
@@ -134,5 +134,5 @@ class Frozen(_Fielded):
 
 
 def _is_shared(kind: object) -> bool:
-    """Whether an annotation says that the attribute is the class's and no field."""
+    """Whether an annotation marks a class variable, which is not a field."""
     return isinstance(kind, str) and kind.startswith("ClassVar")
