@@ -9,7 +9,7 @@ from abc import ABC
 HOOKS = {
     "SimpleElasticAgent": (
         *("_start_workers", "_stop_workers", "_monitor_workers", "_shutdown", "_wait_for_change"),
-        *("_let_workers_finish", "_failures_at_the_end", "_is_failing"),
+        *("_ask_to_stop", "_failures_at_the_end", "_look_before_stop"),
     ),
 }
 """Methods with an underscore that are there to be overridden: torch named them so."""

@@ -76,9 +76,9 @@ class Hang:
 class Inspection:
     """Inspects one agent's workers, in all attempts. With a `hang_timeout_s` of 0, hangs are not detected."""
 
-    def __init__(self, group: WorkerGroup, chronicle: RunEvents, hang_timeout_s: float) -> None:
+    def __init__(self, group: WorkerGroup, run_events: RunEvents, hang_timeout_s: float) -> None:
         self._group = group
-        self._run_events = chronicle
+        self._run_events = run_events
         self._hang_timeout_s = hang_timeout_s
         self._run_dir: str | None = None
         self._requests: Requests | None = None

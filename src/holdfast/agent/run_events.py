@@ -28,8 +28,8 @@ class RunEvents:
     `agent` is a random id of this start of this agent. Every other start has another id, even with the same run id.
     """
 
-    def __init__(self, journal: EventWriter, group: WorkerGroup, agent: str) -> None:
-        self._event_writer = journal
+    def __init__(self, event_writer: EventWriter, group: WorkerGroup, agent: str) -> None:
+        self._event_writer = event_writer
         self._group = group
         self._agent = agent
         self._attempt = 0

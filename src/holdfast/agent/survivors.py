@@ -37,9 +37,9 @@ log = get_logger(__name__)
 class Survivors:
     """Collects the stacks of an attempt's workers before they are stopped."""
 
-    def __init__(self, group: WorkerGroup, chronicle: RunEvents) -> None:
+    def __init__(self, group: WorkerGroup, run_events: RunEvents) -> None:
         self._group = group
-        self._run_events = chronicle
+        self._run_events = run_events
         self._run_dir: str | None = None
         self._pids: Mapping[int, int] = {}
         self._pages: Mapping[int, str] = {}
