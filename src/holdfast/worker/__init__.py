@@ -1,7 +1,7 @@
-"""For the program that runs: who am I, I am making progress, am I to stop?
+"""The API for training programs: rank and world size, heartbeats, and the request to stop.
 
-Nothing here has to be used. It needs the standard library only, and without holdfast around it a program is a world of
-one that nobody stops.
+Its use is optional. It needs only the standard library. In a program that holdfast did not start, the world size is 1
+and no stop is ever requested.
 
 ```python
 from holdfast import worker

@@ -1,14 +1,15 @@
-"""Whether a Python program has ended well, noted before the interpreter is taken down.
+"""Records that a Python program ended well, before the interpreter shuts down.
 
-Native code may crash while the interpreter ends: torch does so when threads of a process group are still at work. The
-exit status is then a signal, although the program has done all it had to do. So a program that ended well leaves a file
-beside the worker's page, as the last thing before the interpreter goes.
+Native code may crash during interpreter shutdown: torch does when threads of a process group are still running. The
+exit status is then a signal, although the program finished its work. So a program that ended well creates a file beside
+the worker's page, as its last act before the shutdown.
 
-A good end is the last line of the main module, or ``sys.exit()`` with nothing, None or 0. Threads that are waited for
-have ended by then, exit handlers have run without an exception, and the standard streams are written. Whatever cannot
-be told from a bad end counts as bad: ``raise SystemExit(0)``, a program of ``python -c``, a directory.
+A program ends well when its main module reaches the last line, or calls ``sys.exit()`` with nothing, None or 0. By
+then, joined threads have ended, exit handlers have run without an exception, and the standard streams are flushed. An
+end that cannot be told from a bad one counts as bad: ``raise SystemExit(0)``, ``python -c``, a directory run as a
+program.
 
-`hooks` executes this file, in any interpreter. Before 3.10 nobody hears of exit handlers that fail: nothing is noted.
+`hooks` executes this file, in any interpreter. Before 3.10, failed exit handlers go unnoticed, so nothing is recorded.
 """
 
 import _thread
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 SUFFIX = ".ended"
-"""The suffix of a file beside the page that holds the process identifier."""
+"""The suffix of the file beside the page; the file holds the process id."""
 
 PAGE_VARIABLE = "HOLDFAST_WORKER_PAGE"
 
@@ -31,9 +32,9 @@ _unraisable_hook: "Any" = sys.unraisablehook
 
 
 class GoodEnd:
-    """Watches for the end of this process's program, from before its first line.
+    """Detects a good end of this process's program. Created before the program's first line.
 
-    `sees_main` is whether the interpreter itself runs the main module. If not, the code that runs it sets `has_come`.
+    `sees_main` says whether the interpreter itself runs the main module. If not, the code that runs it sets `has_come`.
     """
 
     def __init__(self, *, sees_main: bool) -> None:
@@ -46,22 +47,22 @@ class GoodEnd:
         self._run_module: Any = None
         self._exits = 0
         self.has_come = False
-        """Whether the main module's last line was run, or sys.exit() with a good status has ended the program."""
+        """Whether the main module reached its last line, or sys.exit() with a good status ended the program."""
         self._handler_failed = False
 
     def watch(self) -> None:
-        """Begin. The program finds another `sys.exit` and `sys.unraisablehook`, which do what they always do."""
+        """Start: replace `sys.exit` and `sys.unraisablehook` by wrappers that behave the same."""
         if not self._page or sys.version_info < FIRST_VERSION or sys.unraisablehook is not sys.__unraisablehook__:
             return
         sys.unraisablehook = sys.__unraisablehook__ = self._unraisable
-        if type(sys.exit) is type(len):  # nobody has replaced it
+        if type(sys.exit) is type(len):  # still the built-in
             sys.exit = _exit_of(self)
         if self._is_module:
             self._watch_module()
 
     def _watch_module(self) -> None:
-        """A cache in C around the function that runs the module: it has a value once that has returned, and is no
-        frame in any traceback.
+        """Wrap the function that runs the module in a cache written in C. The cache has a value once the function has
+        returned, and adds no frame to tracebacks.
         """
         import runpy
         from _functools import _lru_cache_wrapper  # type: ignore[import-not-found]
@@ -71,9 +72,9 @@ class GoodEnd:
         runpy._run_module_as_main = self._run_module  # type: ignore[attr-defined]  # noqa: SLF001 - likewise
 
     def note(self, *, has_failed: bool) -> None:
-        """In the last exit handler: leave word of a good end. `has_failed` is whether an exception was recorded."""
+        """Record a good end, from the last exit handler. `has_failed`: an exception was recorded."""
         has_come = self.has_come or self._has_run_out()
-        # The values of the main module go when nobody holds them any more.
+        # Drop our references, so that the main module's values are freed as usual.
         self._main = None
         if self._run_module is not None:
             self._run_module.cache_clear()
@@ -84,7 +85,7 @@ class GoodEnd:
             return
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
-                stream.flush()  # or the interpreter would fail at it
+                stream.flush()  # otherwise the interpreter flushes later, and a failure there is a bad exit status
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(self._page + SUFFIX, flags, 0o600)
         try:
@@ -93,8 +94,10 @@ class GoodEnd:
             os.close(fd)
 
     def _has_run_out(self) -> bool:
-        """Whether the main module came to its last line. The interpreter takes `__file__` away from a script that has,
-        and from one that an exception has ended, but not before it obeys a SystemExit.
+        """Whether the main module reached its last line.
+
+        The interpreter removes `__file__` from a script that did, and from one that an exception ended, but only after
+        it has obeyed a SystemExit.
         """
         if hasattr(sys, "last_value") or hasattr(sys, "last_exc"):
             return False
@@ -108,7 +111,7 @@ class GoodEnd:
         _unraisable_hook(args)
 
     def leave(self, status: object) -> "BaseException | None":
-        """What `sys.exit(status)` is to raise for a good status. Any other is for the interpreter's own function."""
+        """The exception that `sys.exit(status)` raises for a good `status`; None for any other: the built-in raises."""
         self._exits += 1
         if status is not None and (type(status) is not int or status != 0):
             return None
@@ -118,15 +121,15 @@ class GoodEnd:
         return error
 
     def left(self, exits: int) -> None:
-        """The exception of the call with this number is gone, and no frame of Python is left in the main thread: the
-        interpreter has obeyed it.
+        """The exception of call number `exits` was freed with no Python frame left in the main thread: the interpreter
+        obeyed it.
         """
         if exits == self._exits and _thread.get_ident() == self._main_thread:
             self.has_come = True
 
 
 class _Leaving:
-    """Goes when the exception goes that it belongs to."""
+    """Attached to a SystemExit, and freed with it."""
 
     __slots__ = ("_end", "_exits")
 
@@ -135,15 +138,15 @@ class _Leaving:
         self._exits = exits
 
     def __del__(self) -> None:
-        if sys._getframe().f_back is None:  # noqa: SLF001 - called by the interpreter and by nobody in between
+        if sys._getframe().f_back is None:  # noqa: SLF001 - called by the interpreter itself
             self._end.left(self._exits)
 
     def __reduce__(self) -> "tuple[type[object], tuple[()]]":
-        return object, ()  # an exception can be pickled
+        return object, ()  # so that the exception can be pickled
 
 
 def _exit_of(end: GoodEnd) -> "Any":
-    def exit(status: object = None, /) -> None:  # noqa: A001 - the name that it has
+    def exit(status: object = None, /) -> None:  # noqa: A001 - the name of the original
         error = end.leave(status)
         if error is None:
             _builtin_exit(status)  # type: ignore[arg-type]
@@ -151,7 +154,7 @@ def _exit_of(end: GoodEnd) -> "Any":
             try:
                 raise error
             finally:
-                del error  # its traceback has this frame, which would keep it alive
+                del error  # a reference cycle: its traceback holds this frame
 
     exit.__doc__ = _builtin_exit.__doc__
     exit.__module__, exit.__qualname__ = "sys", "exit"

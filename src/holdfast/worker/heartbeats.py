@@ -1,4 +1,4 @@
-"""Signs of life, and the request to stop: a worker's end of the page that it shares with its agent."""
+"""Heartbeats and the request to stop: the worker's end of the page that it shares with its agent."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _now_ns = time.monotonic_ns
 
 
 def heartbeat(step: int = -1) -> None:
-    """Say that this worker makes progress; `step` is how far it is, if it counts.
+    """Report progress. `step` is the current step, for programs that count steps.
 
-    Costs a few stores to memory, and no system call after the first time: call it in every step.
+    It costs a few stores to memory, and no system call after the first call: call it in every step.
     """
     numbers = _numbers if _numbers is not None else _open().numbers
     numbers[STEP] = step
@@ -28,12 +28,11 @@ def heartbeat(step: int = -1) -> None:
 
 
 def stop_requested() -> bool:
-    """Whether this worker should save what it needs and exit with 0: its machine is to be freed, or others wait to
-    join.
+    """Whether this worker should save its state and exit with 0: its machine will be freed, or nodes wait to join.
 
-    A program that asks is given time: `holdfast run --stop-grace SECONDS` after the request. It costs no system call
-    after the first time. All workers of the job are asked, but not at the same instant: those that work in lockstep
-    have to agree among themselves on the step that is the last.
+    A program that calls this gets `holdfast run --stop-grace SECONDS` from the request on. The call costs no system
+    call after the first one. All workers of the job get the request, but not at the same instant: workers in lockstep
+    must agree among themselves on the last step.
     """
     numbers = _numbers if _numbers is not None else _open().numbers
     numbers[LISTENS] = 1
@@ -41,21 +40,21 @@ def stop_requested() -> bool:
 
 
 def stop_reason() -> str:
-    """Why this worker is to stop, for people; "" while it is not."""
+    """Why this worker should stop, as text for people; "" without a request."""
     return (_page or _open()).reason if stop_requested() else ""
 
 
 def time_left_s() -> float:
-    """How many seconds this worker has before it is stopped; infinite while nobody has asked."""
+    """Seconds until this worker is stopped; infinite without a request."""
     numbers = _numbers if _numbers is not None else _open().numbers
     deadline_ns: int = numbers[STOP_NS]
     return max(0.0, (deadline_ns - _now_ns()) / 1e9) if deadline_ns else float("inf")
 
 
 def on_stop(callback: Callable[[str], object]) -> None:
-    """Call `callback` with the reason, in a thread of its own, when this worker is to stop.
+    """Call `callback` with the reason, in a thread of its own, when this worker should stop.
 
-    For programs that do not come by often enough to ask. If it was asked to stop before, the call is made now.
+    For programs that cannot poll `stop_requested` often enough. If the request has already come, the call is made now.
     """
     import threading
 
@@ -66,13 +65,13 @@ def on_stop(callback: Callable[[str], object]) -> None:
     try:
         if not os.path.exists(fifo):
             os.mkfifo(fifo, 0o600)
-        # Also for writing: opening does not wait for the agent then, and reading never comes to an end.
+        # Also for writing: opening does not wait for the agent, and reading never reaches the end of the file.
         listener = os.open(fifo, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
-        return  # as in `_open`: there is nobody who could ask
+        return  # as in `_open`: no agent is there to ask
 
     def listen() -> None:
-        # Looked at after the pipe is there: a request that comes before this line is seen, a later one is read.
+        # Check after the pipe exists: an earlier request is seen here, a later one is read from the pipe.
         if not stop_requested():
             os.read(listener, 1)
             os.write(listener, b"\n")  # for the next callback
@@ -83,14 +82,14 @@ def on_stop(callback: Callable[[str], object]) -> None:
 
 
 def _open() -> Page:
-    """The page that this worker shares with its agent, or one of its own where there is no agent."""
-    global _page, _numbers  # noqa: PLW0603 - one page a process; a lookup that costs less could not be written
+    """The page that this worker shares with its agent; without an agent, a private one."""
+    global _page, _numbers  # noqa: PLW0603 - one page a process; a global is the cheapest lookup
     if _page is None:
         path = os.environ.get(VARIABLE)
         try:
             _page = Page.make(path) if path else Page.private()
         except OSError:
-            # The agent that this variable is from is gone, or on another machine. A program must not fail for that.
+            # The agent that set this variable is gone, or on another machine. The program must not fail for that.
             _page = Page.private()
         _numbers = _page.numbers
     return _page

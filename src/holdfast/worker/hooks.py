@@ -1,14 +1,13 @@
-"""What a Python worker has from its first moment: it leaves word of how it ends, without being asked.
+"""The hooks that record how a Python worker ends. They are installed before its first line.
 
-- A native crash writes the stacks of all threads into a file beside the worker's page, and so does a signal to a
-  worker that lives (`STACKS_SIGNAL_OFFSET`).
-- An exception that nobody catches, in the main thread or another, goes into the error file. What is printed stays
-  what it was.
-- torch may use a store of the program's own beside the agent's (`own_store`).
-- A program that ended well says so, before the interpreter is taken down (`good_end`).
+- A native crash writes the stacks of all threads to a file beside the worker's page. So does a signal to a living
+  worker (`STACKS_SIGNAL_OFFSET`).
+- An uncaught exception, in the main thread or another, goes into the error file. The printed traceback stays the same.
+- torch can use a store of the program's own beside the agent's (`own_store`).
+- A program that ended well records that before the interpreter shuts down (`good_end`).
 
 `startup/sitecustomize.py` executes this file without importing it, in any interpreter since 3.8. It costs a program a
-few system calls and two modules that are built into the interpreter; all else is paid by one that fails.
+few system calls and two modules that are built into the interpreter. Only a program that fails pays for the rest.
 """
 
 import _signal  # type: ignore[import-not-found]
@@ -28,12 +27,12 @@ STACKS_SUFFIX = ".stacks"
 PAGE_VARIABLE = "HOLDFAST_WORKER_PAGE"
 
 STACKS_SIGNAL_OFFSET = 12
-"""The signal that asks for the stacks is SIGRTMIN plus this."""
+"""The signal that requests the stacks is SIGRTMIN plus this."""
 
 TORCH_RENDEZVOUS = "torch.distributed.rendezvous"
 
 FIRST_DESCRIPTOR = 200
-"""The file of stacks is open at the first free number from here, so that a program's own descriptors begin at 3."""
+"""Where to start looking for a descriptor for the stacks file, so that a program's own descriptors begin at 3."""
 
 LAST_DESCRIPTOR = 220
 
@@ -48,21 +47,22 @@ _written: "dict[str, Any]" = {}
 _has_failed = False
 _end: "Any" = None
 _main_hook = sys.excepthook
-_thread_hook: "Any" = _thread._excepthook  # noqa: SLF001 - there since 3.8
+_thread_hook: "Any" = _thread._excepthook  # noqa: SLF001 - exists since 3.8
 
 
 def install(*, is_program: bool, sees_main: bool = True) -> None:
-    """From here on, this process leaves word of how it ends.
+    """Install the hooks in this process.
 
-    One that `is_program` has exceptions that reach the interpreter itself. A function is called by somebody who
-    catches them. `sees_main` is whether the interpreter runs the main module; who runs it otherwise calls `ran_out`.
+    With `is_program`, uncaught exceptions reach the interpreter itself. Without it, the worker is a function, whose
+    caller catches them. `sees_main` says whether the interpreter runs the main module; if not, the code that runs it
+    calls `ran_out`.
     """
-    global _pid, _main_thread, _end  # noqa: PLW0603 - what is installed here is the process's, not an object's
+    global _pid, _main_thread, _end  # noqa: PLW0603 - hooks belong to the process, not to an object
     _pid, _main_thread = os.getpid(), _thread.get_ident()
     _dump_stacks(_stacks_file())
     _watch_threads()
     if is_program:
-        # Both, so that the question whether somebody replaced the hook has the same answer as always.
+        # Both, so that a program that compares the two still finds them equal.
         sys.excepthook = sys.__excepthook__ = _uncaught
         atexit.register(_at_exit)
         _end = _execute("good_end")["GoodEnd"](sees_main=sees_main)
@@ -71,7 +71,7 @@ def install(*, is_program: bool, sees_main: bool = True) -> None:
 
 
 def ran_out() -> None:
-    """The main module has come to its last line, where the interpreter cannot see that."""
+    """Record that the main module reached its last line, where the interpreter cannot see it."""
     if _end is not None:
         _end.has_come = True
 
@@ -83,7 +83,7 @@ def _dump_stacks(fd: int) -> None:
 
 
 def _stacks_file() -> int:
-    """A descriptor for the stacks: of the file beside the page, or else stderr."""
+    """A descriptor for the stacks: the file beside the page, else stderr."""
     page = os.environ.get(PAGE_VARIABLE)
     if not page:
         return _STDERR
@@ -92,8 +92,7 @@ def _stacks_file() -> int:
     except OSError:
         return _STDERR
     try:
-        # It lies in memory, and a program that finds no more of that may crash just for this. So a first page is taken
-        # while there is one.
+        # Pre-allocated: the file is in memory, and the crash being recorded may itself be out-of-memory.
         os.write(opened, b"\n")
     except OSError:
         os.close(opened)
@@ -104,7 +103,7 @@ def _stacks_file() -> int:
         except OSError:
             try:
                 os.dup2(opened, fd, inheritable=False)
-            except OSError:  # beyond the limit of this process
+            except OSError:  # above this process's limit
                 break
             os.close(opened)
             return fd
@@ -112,10 +111,10 @@ def _stacks_file() -> int:
 
 
 def _watch_threads() -> None:
-    global _thread_hook  # noqa: PLW0603 - see above
+    global _thread_hook  # noqa: PLW0603 - see `install`
     threading: Any = sys.modules.get("threading")
     if threading is None:
-        _thread._excepthook = _uncaught_in_thread  # noqa: SLF001 - what `threading` will begin with
+        _thread._excepthook = _uncaught_in_thread  # noqa: SLF001 - `threading` will start with it
     else:
         if threading.excepthook is threading.__excepthook__:
             threading.__excepthook__ = _uncaught_in_thread
@@ -124,7 +123,7 @@ def _watch_threads() -> None:
 
 
 def _watch_torch() -> None:
-    """Programs of torch may use a store of their own beside the agent's: see `own_store`."""
+    """Let torch programs use a store of their own beside the agent's: see `own_store`."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or os.environ.get("HOLDFAST_HOOKS") == "0":
         return
     agent_port = os.environ.get("MASTER_PORT", "")
@@ -136,18 +135,18 @@ def _watch_torch() -> None:
 
 
 class _TorchFinder:
-    """Waits among the finders of modules for the import of torch's rendezvous, and is gone then."""
+    """A module finder that waits for the import of torch's rendezvous, and then removes itself."""
 
     def __init__(self, agent_port: str) -> None:
         self._agent_port = agent_port
 
-    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":  # noqa: ARG002 - of every finder
+    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":  # noqa: ARG002 - finder protocol
         if name != TORCH_RENDEZVOUS:
             return None
         sys.meta_path.remove(self)
         try:
             return _execute("own_store")["spec_of"](name, path, self._agent_port)
-        except Exception:  # noqa: BLE001 - then torch is imported as always
+        except Exception:  # noqa: BLE001 - torch is then imported unchanged
             return None
 
 
@@ -157,17 +156,18 @@ def _uncaught(kind: "type[BaseException]", value: BaseException, traceback: "Tra
     elif kind is not KeyboardInterrupt:
         if _is_the_end():
             _record(value)
-    elif sys._getframe().f_back is None:  # noqa: SLF001 - called by the interpreter and by nobody in between
+    elif sys._getframe().f_back is None:  # noqa: SLF001 - called by the interpreter itself
         _record(value)
         _set_interrupted()
     _main_hook(kind, value, traceback)
 
 
 def _is_the_end() -> bool:
-    """Whether the interpreter called the hook, or another hook before it, and not a program that goes on and only
-    wants an exception shown: then the program's first frame is still there.
+    """Whether the interpreter called the hook, directly or through another hook.
+
+    A program that goes on may call it too, to show an exception. Then the program's first frame is still on the stack.
     """
-    frame = sys._getframe(1)  # noqa: SLF001 - there is no other way to know
+    frame = sys._getframe(1)  # noqa: SLF001 - the stack has no public access without an import
     while frame.f_back is not None:
         frame = frame.f_back
     return frame.f_code.co_name not in _FIRST_FRAMES
@@ -184,20 +184,21 @@ def _uncaught_in_thread(args: "ExceptHookArgs") -> None:
 
 
 def _at_exit() -> None:
-    """The exception that ended a program whose own hook took our place."""
+    """Record the exception that ended a program whose own hook replaced ours, and whether the program ended well."""
     exc = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if type(exc) is not KeyboardInterrupt and getattr(sys, "excepthook", None) is not _uncaught:
         _record(exc)
     if _end is not None:
         try:  # noqa: SIM105 - contextlib is an import
             _end.note(has_failed=_has_failed)
-        except Exception:  # noqa: BLE001, S110 - what cannot be told counts as a bad end
+        except Exception:  # noqa: BLE001, S110 - an end that cannot be recorded counts as bad
             pass
 
 
 def _set_interrupted() -> None:
-    """Have the process end with SIGINT, as every interrupted program does. The interpreter has made a note of it, but
-    whoever evaluates a text, and some imports do, takes it back.
+    """Have the process end with SIGINT, as every interrupted program does.
+
+    The interpreter has already set its own flag for that, but evaluating a string resets it, and some imports do.
     """
     try:  # noqa: SIM105 - contextlib is an import
         exec("raise KeyboardInterrupt", {})  # noqa: S102 - see above
@@ -206,9 +207,9 @@ def _set_interrupted() -> None:
 
 
 def _record(exc: "BaseException | None", thread: str = "") -> None:
-    """Put an exception into the error file. Whatever goes wrong with that, stderr has it anyway."""
-    global _last, _has_failed  # noqa: PLW0603 - see above
-    # A forked child has the hooks, too, but its end is its parent's business.
+    """Write an exception to the error file. If that fails, stderr still has it."""
+    global _last, _has_failed  # noqa: PLW0603 - see `install`
+    # A forked child inherits the hooks, but its parent has to handle its end.
     if exc is None or exc is _last or isinstance(exc, SystemExit) or os.getpid() != _pid:
         return
     _has_failed = True
@@ -218,15 +219,15 @@ def _record(exc: "BaseException | None", thread: str = "") -> None:
                 _last = exc
             namespace = _execute("own_imports")
             with namespace["OwnImports"](os.path.dirname(os.path.dirname(os.path.dirname(__file__)))):
-                # A name and not an import statement: `errors` is a layer above, and part of no program that goes well.
+                # By name: `errors` is a layer above, and programs that end well never load it.
                 __import__("holdfast.errors.uncaught")
                 sys.modules["holdfast.errors.uncaught"].record_uncaught(exc, thread, _written)
-    except BaseException:  # noqa: BLE001, S110 - nothing may come between an exception and its hook
+    except BaseException:  # noqa: BLE001, S110 - nothing may keep an exception from its hook
         pass
 
 
 def _execute(module: str) -> "dict[str, Any]":
-    """A file beside this one, not as a module of the program's."""
+    """Execute a file beside this one, without adding a module to the program's."""
     from _frozen_importlib_external import SourceFileLoader
 
     name, path = "holdfast.worker." + module, os.path.join(os.path.dirname(__file__), module + ".py")

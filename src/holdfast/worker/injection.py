@@ -1,14 +1,14 @@
-"""How a program that we start comes to run `startup/sitecustomize.py` before its own first line, if it is Python.
+"""Makes a Python program run `startup/sitecustomize.py` before its own first line.
 
-By its environment alone: the command line, and so what ps shows and what the program sees of itself, is the user's.
+Only the environment changes. The command line, which ps shows and the program sees, stays the user's.
 
 | variable | holds |
 |---|---|
 | PYTHONPATH | the directory `startup`, before what was there |
 | HOLDFAST_STARTUP | what PYTHONPATH was: "set", "empty" or "unset" |
-| HOLDFAST_WORKER_PID | the process that is meant; others that inherit all this only tidy it away |
+| HOLDFAST_WORKER_PID | the worker's process id; other processes that inherit the variables only remove them |
 
-A Python program has none of these when it begins. Other programs, and Python with -I, -E or -S, see them.
+A Python program no longer has these variables when it begins. Other programs, and Python with -I, -E or -S, see them.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ STATE_VARIABLE = "HOLDFAST_STARTUP"
 PID_VARIABLE = "HOLDFAST_WORKER_PID"
 
 SWITCH_VARIABLE = "HOLDFAST_HOOKS"
-"""Set to 0, programs start without any of this."""
+"""Set it to 0 to start programs without the hooks."""
 
 DIRECTORY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "startup")
 
 
 def with_startup(env: Mapping[str, str]) -> dict[str, str]:
-    """`env` for a program that is to have the hooks. `for_this_process` completes it."""
+    """`env` plus the hooks. `for_this_process` completes it."""
     path = env.get("PYTHONPATH")
     if env.get(SWITCH_VARIABLE) == "0" or os.pathsep in DIRECTORY:
         return dict(env)
     if STATE_VARIABLE in env and DIRECTORY in (path or "").split(os.pathsep):
-        return dict(env)  # from a worker that never tidied up
+        return dict(env)  # inherited from a worker that never removed them
     if path:
         return {**env, "PYTHONPATH": f"{DIRECTORY}{os.pathsep}{path}", STATE_VARIABLE: "set"}
     return {**env, "PYTHONPATH": DIRECTORY, STATE_VARIABLE: "unset" if path is None else "empty"}

@@ -1,9 +1,9 @@
-"""Imports inside a program that may have modules called like those of the standard library, or like ours.
+"""Imports inside a program whose own modules may shadow the standard library's, or ours.
 
-A ``json.py`` beside the script is what ``import json`` means to it, and it may well be the reason of the failure that
-is about to be recorded. While an `OwnImports` is entered, the imports of this thread get the standard library and our
-package from where they are installed. Other threads, which may go on for a long time, notice nothing: sys.path stays
-as it is, and what was found in another place than the program would find it is forgotten at the end.
+A ``json.py`` beside the script shadows ``import json``, and may even be the cause of the failure that is about to be
+recorded. Inside an `OwnImports` context, this thread imports the standard library and our package from where they are
+installed. Other threads, which may run for a long time, notice nothing: sys.path stays as it is. On exit, modules that
+the program would have found elsewhere are removed from sys.modules.
 """
 
 import _thread
@@ -21,7 +21,7 @@ _OURS = "holdfast"
 
 
 class OwnImports:
-    """A context manager, and the finder that it puts before all others. `root` is where our package is installed."""
+    """A context manager that installs itself as the first module finder. `root` is where our package is installed."""
 
     def __init__(self, root: str) -> None:
         self._thread = _thread.get_ident()
@@ -50,7 +50,7 @@ class OwnImports:
         self,
         name: str,
         path: "Sequence[str] | None" = None,
-        target: "ModuleType | None" = None,  # noqa: ARG002 - of every finder
+        target: "ModuleType | None" = None,  # noqa: ARG002 - finder protocol
     ) -> "ModuleSpec | None":
         if path is not None or name not in self._names or _thread.get_ident() != self._thread:
             return None
@@ -63,7 +63,7 @@ class OwnImports:
         return own
 
     def _is_foreign(self, name: str) -> bool:
-        """Whether the module of this name that the program has is another than we expect."""
+        """Whether the program's module of this name is not the one that we expect."""
         file = getattr(sys.modules[name], "__file__", None)
         if not isinstance(file, str):
             return False  # built in

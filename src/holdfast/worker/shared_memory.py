@@ -1,17 +1,17 @@
 """The page that a worker and its agent share: a few numbers in a file that both map into memory.
 
-Writing to it is a store to memory, so a worker can say "I am alive" as often as it likes. The worker makes the file
-when it first has something to say; an agent that finds none knows that the program does not use it.
+Writing to it is a store to memory, so heartbeats are cheap at any rate. The worker creates the file at its first use;
+without a file, the agent knows that the program does not use it.
 
 | number | written by | holds |
 |---|---|---|
 | 0 | worker | the version of this layout, once the page can be read |
-| 1 | worker | how many heartbeats there were |
-| 2 | worker | the step of the last one, or -1 |
-| 3 | worker | when it was: nanoseconds of the monotonic clock |
+| 1 | worker | the number of heartbeats |
+| 2 | worker | the step of the last heartbeat, or -1 |
+| 3 | worker | the time of the last heartbeat: nanoseconds of the monotonic clock |
 | 4 | worker | 1 if it listens for a request to stop |
-| 5 | agent | 0, or when its time is over: nanoseconds of the monotonic clock |
-| 6 | agent | how many bytes the reason has, which begins at byte 128 |
+| 5 | agent | 0, or the worker's deadline after a request to stop: nanoseconds of the monotonic clock |
+| 6 | agent | the length of the reason in bytes; it begins at byte 128 |
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ PAGE_BYTES = 4096
 REASON_OFFSET = 128
 REASON_MAX_BYTES = 1024
 FIFO_SUFFIX = ".stop"
-"""Beside the page, a pipe that a worker with a callback reads: whoever asks it to stop writes a byte to it."""
+"""A pipe beside the page, which a worker with a callback reads. The agent writes a byte to it to request a stop."""
 
 
 class Page:
-    """A page, mapped. `numbers` are the memory itself."""
+    """A mapped page. `numbers` is the memory itself."""
 
     __slots__ = ("_memory", "numbers")
 
@@ -43,7 +43,7 @@ class Page:
 
     @classmethod
     def make(cls, path: str) -> Page:
-        """In the worker: the page at `path`. It becomes visible as a whole, and one that is there already is kept."""
+        """In the worker: open or create the page at `path`. The version is written last, when the page is complete."""
         with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b", buffering=0) as file:
             os.ftruncate(file.fileno(), PAGE_BYTES)
             page = cls(mmap.mmap(file.fileno(), PAGE_BYTES))
@@ -53,12 +53,12 @@ class Page:
 
     @classmethod
     def private(cls) -> Page:
-        """A page that nobody else sees."""
+        """A page that no other process sees."""
         return cls(bytearray(PAGE_BYTES))
 
     @classmethod
     def find(cls, path: str) -> Page | None:
-        """In the agent: the page at `path`, or None if the worker has made none that we can read."""
+        """In the agent: the page at `path`, or None if the worker has created no page that we can read."""
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
@@ -77,7 +77,7 @@ class Page:
         return bytes(self._memory[REASON_OFFSET : REASON_OFFSET + length]).decode(errors="replace")
 
     def request_stop(self, reason: str, deadline_ns: int) -> None:
-        """The reason first: who sees the request can read it."""
+        """Write the reason first: a worker that sees the request can read it."""
         text = reason.encode("utf-8", "backslashreplace")[:REASON_MAX_BYTES]
         self._memory[REASON_OFFSET : REASON_OFFSET + len(text)] = text
         self.numbers[REASON_BYTES] = len(text)

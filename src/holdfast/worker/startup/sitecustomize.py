@@ -1,14 +1,13 @@
-"""The first thing that runs in a worker that is a Python program, and in the Python programs that it starts.
+"""The first code that runs in a Python worker, and in the Python programs that it starts.
 
 Python imports `sitecustomize` before a program begins. `holdfast.worker.injection` puts this directory into the
-program's PYTHONPATH, so it is this one. It takes away every trace of that, installs the hooks if this process is the
-worker itself and not a child of it, and gives way to the `sitecustomize` that would have been imported without it.
-From then on the program is what it is under ``python script.py``: no wrapper, no other `__main__`, no frame.
+program's PYTHONPATH, so Python imports this one. It removes every trace of that. In the worker itself, but not in its
+children, it installs the hooks. Then it imports the `sitecustomize` that it has shadowed. From then on the program is
+the same as under ``python script.py``: no wrapper, no other `__main__`, no extra frame.
 
-It runs in whatever interpreter the worker happens to be, so it is written for any since 3.8, imports nothing of
-holdfast, and does without the module `__future__`, which the program would find among its own. No other module may
-live in this directory: it would hide one of the same name.
-"""  # noqa: INP001 - a directory to look for modules in, not a package
+It must run in any interpreter since 3.8. So it imports nothing of holdfast, and not `__future__`, which would stay in
+the program's sys.modules. Put no other module into this directory: it would shadow one of the same name.
+"""  # noqa: INP001 - a directory on the module search path, not a package
 
 import os
 import sys
@@ -17,15 +16,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_STATE = "HOLDFAST_STARTUP"  # the names and values of `injection`
+_STATE = "HOLDFAST_STARTUP"  # names and values as in `injection`
 _PID = "HOLDFAST_WORKER_PID"
 
 
 def _restore(directory: str, was: str) -> None:
-    """PYTHONPATH and sys.path as they would be without this directory, also after a script in between added to them.
+    """Restore PYTHONPATH and sys.path as they would be without this directory, even if a script extended them.
 
-    Where there was no PYTHONPATH, our entry stands for an empty text: ``/lib:$PYTHONPATH`` would have been "/lib:",
-    and that is the working directory to Python.
+    Without an original PYTHONPATH, our entry stands for an empty string: ``/lib:$PYTHONPATH`` would have been "/lib:",
+    and Python reads the empty entry as the working directory.
     """
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if directory in entries:
@@ -51,13 +50,13 @@ def _begin() -> None:
     try:
         _restore(directory, was)
     finally:
-        # Whatever happens: we must not find ourselves below.
+        # In any case: the import below must not find this file again.
         sys.path[:] = [entry for entry in sys.path if entry != directory]
         sys.path_importer_cache.pop(directory, None)
     if pid == str(os.getpid()):
         from _frozen_importlib_external import SourceFileLoader
 
-        # Not by an import: the program's sys.modules is its own.
+        # Not imported: that would add to the program's sys.modules.
         name, path = "holdfast.worker.hooks", os.path.join(os.path.dirname(directory), "hooks.py")
         namespace: dict[str, Any] = {"__name__": name, "__file__": path}
         code: Any = SourceFileLoader(name, path).get_code(name)
@@ -67,10 +66,10 @@ def _begin() -> None:
 
 try:  # noqa: SIM105 - contextlib is an import
     _begin()
-except Exception:  # noqa: BLE001, S110 - a program must not suffer from what is only there to explain its end
+except Exception:  # noqa: BLE001, S110 - a program must not fail because of hooks that only explain failures
     pass
 
-# What the import system finds under this name when we return is what it hands on. If there is no other, the error is
-# the one that `site` expects.
+# The import system returns the module that it finds under this name when we return. If there is no other
+# sitecustomize, the ImportError is the one that `site` expects.
 sys.modules.pop("sitecustomize", None)
 import sitecustomize  # type: ignore[import-not-found]  # noqa: E402, F401
