@@ -1,4 +1,4 @@
-"""Deadlines that workers set on themselves, and what ends a worker that misses one."""
+"""Deadlines that workers set for themselves, and the servers that end a worker which misses one."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The timers of real processes: who may set them, and what happens to a process that misses one."""
+"""Timers on real processes: which processes may have them, and the signal to a process that misses one."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
     from holdfast.watchdog.request import FileTimerRequest
 
 TIMERS_MAX = 10_000
-"""How many timers may be set at a time: a program that never releases any must not fill the agent's memory."""
+"""How many timers may be set at once: a program that never releases any must not fill the agent's memory."""
 
 PROCESSES_MAX = 512
-"""How many processes may have timers at a time. Each costs a descriptor, of which the agent has 1024 or more."""
+"""How many processes may have timers at once. Each costs a descriptor, and the agent has at least 1024."""
 
 SCOPE_SHOWN_CHARS = 200
-"""How much of a scope's name is shown to a person."""
+"""How much of a scope's name a message shows."""
 
 SCOPES_SHOWN_MAX = 5
-"""How many of them."""
+"""How many scopes a message names."""
 
 _INIT_PID = 1
 
 
 class Expiry:  # noqa: PLW1641 - not hashable: it holds a list
-    """A process that missed its deadlines, and what was done about it.
+    """A process that missed its deadlines, and the watchdog's reaction.
 
     Attributes:
         pid: the process.
         timers: its expired timers, the earliest first.
-        deciding: the timer whose signal was sent; None where all of them are for the log only.
-        error: why the signal could not be sent; None where it was.
+        deciding: the timer whose signal was sent; None if all of them are for the log only.
+        error: why the signal could not be sent; None if it was.
     """
 
     __slots__ = ("deciding", "error", "pid", "timers")
@@ -76,11 +76,11 @@ class Expiry:  # noqa: PLW1641 - not hashable: it holds a list
 
 
 class Deadlines:
-    """The timers that are set, each with the process it belongs to. Its owner keeps threads apart.
+    """The timers that are set, each with its process. Not thread-safe: the owner locks.
 
-    A process is held from its first timer on, so that a signal can only ever hit the one that asked for it. It may
-    be any that `is_worker` accepts (all, if None: a worker's own children have deadlines too), but never init and
-    never the process that watches.
+    A process is held from its first timer on, so that a signal can only hit the process that asked for it. `is_worker`
+    says which processes may have timers; None accepts all, since a worker's own children have deadlines too. init and
+    the watching process itself are always refused.
     """
 
     __slots__ = ("_is_worker", "_targets", "timers")
@@ -91,9 +91,9 @@ class Deadlines:
         self._targets: dict[int, Target] = {}
 
     def register(self, request: FileTimerRequest) -> str | None:
-        """Set or release a timer. Returns why it was refused; None where it was not.
+        """Set or release a timer. Returns why it was refused, or None.
 
-        A process that has ended needs no timer, which is no reason to complain.
+        A request from a process that has ended is ignored without a refusal.
         """
         refusal = None if request.is_release else self._refusal(request)
         if refusal is None and (request.is_release or self._hold(request.worker_pid)):
@@ -111,7 +111,7 @@ class Deadlines:
         return pid in self._targets and self._targets[pid].is_alive()
 
     def send(self, pid: int, signum: int) -> OSError | None:
-        """Signal a process that has timers. Returns why that failed; one that has ended is no failure."""
+        """Signal a process that has timers. Returns the error, or None; a process that has ended is no error."""
         target = self._targets.get(pid)
         if target is not None:
             try:
@@ -123,9 +123,9 @@ class Deadlines:
         return None
 
     def expire(self, now: float) -> list[Expiry]:
-        """Signal every living process that has missed a deadline; that deadline is then done with.
+        """Signal every living process that has missed a deadline, and release the expired timers.
 
-        Later ones of the same process stay, in case it survives the signal; nothing survives SIGKILL.
+        Later timers of the same process stay, in case it survives the signal. Nothing survives SIGKILL.
         """
         expiries = []
         for pid, timers in self.timers.take_expired(now).items():
@@ -164,9 +164,9 @@ class Deadlines:
         return len(self.timers) < TIMERS_MAX and (pid in self._targets or len(self._targets) < PROCESSES_MAX)
 
     def _hold(self, pid: int) -> bool:
-        """Whether the process is alive; if so, it is held from now on."""
+        """Hold the process. Returns whether it is alive."""
         target = self._targets.get(pid)
-        if target is not None and not target.is_alive():  # the number may have been given to another process since
+        if target is not None and not target.is_alive():  # the pid may have been reused since
             self.clear([pid])
             target = None
         if target is None:
@@ -175,13 +175,13 @@ class Deadlines:
         return target is not None and target.is_alive()
 
     def _let_go(self) -> None:
-        """Of processes that have no timers."""
+        """Release processes that have no timers."""
         for pid in self._targets.keys() - self.timers.pids():
             self._targets.pop(pid).close()
 
 
 def signal_name(signum: int) -> str:
-    """SIGKILL and the like; real-time signals have no names."""
+    """The signal's name, such as SIGKILL; real-time signals have none and get their number."""
     try:
         return Signals(signum).name
     except ValueError:

@@ -13,16 +13,16 @@ TIMER_FILE_VARIABLE = "TORCHELASTIC_TIMER_FILE"
 """The environment variable that names the pipe; the agent sets it for its workers."""
 
 LINE_MAX_BYTES = select.PIPE_BUF
-"""How long a line may be, its end included: the kernel keeps no more than this of one writer together."""
+"""The longest line, with its line feed: the kernel writes up to PIPE_BUF bytes atomically."""
 
 READ_BYTES = 64 * 1024
-"""What Linux keeps in a pipe. One read takes in all that was written before it, and never more than this."""
+"""The capacity of a pipe on Linux: one read takes all that was written before it, and never more than this."""
 
 
 class RequestPipe:
-    """A named pipe at `path`, made for the owner alone. It is there and readable until it is closed.
+    """A named pipe at `path` that only its owner can open. It exists and is readable until it is closed.
 
-    A pipe that is there already is left over from somebody who could not remove it, and is replaced.
+    An existing pipe at `path` is a leftover of an earlier server, and is replaced.
 
     Raises:
         InputError: the path cannot be used.
@@ -36,7 +36,7 @@ class RequestPipe:
         try:
             _remove_leftover(path)
             os.mkfifo(path, 0o600)
-            # Also for writing: a pipe with a writer never ends, however many clients come and go.
+            # Also for writing: a pipe with a writer never reaches its end, however many clients come and go.
             self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError as error:
             raise InputError(
@@ -48,7 +48,7 @@ class RequestPipe:
         return self._fd
 
     def read(self) -> list[bytes]:
-        """The lines that were completed, without waiting for any."""
+        """The complete lines so far, without blocking."""
         try:
             data = os.read(self._fd, READ_BYTES)
         except BlockingIOError:
@@ -56,7 +56,7 @@ class RequestPipe:
         return self._lines.feed(data)
 
     def close(self) -> None:
-        """Remove it, unless another one has taken its place."""
+        """Remove the pipe, unless another file has replaced it."""
         with suppress(OSError):
             if os.path.samestat(os.lstat(self._path), os.fstat(self._fd)):
                 os.unlink(self._path)
@@ -64,7 +64,7 @@ class RequestPipe:
 
 
 class LineSplitter:
-    """From bytes to lines. Of a line that is too long, enough is kept to see that it is."""
+    """Splits bytes into lines. Keeps just enough of an overlong line to recognise that it is too long."""
 
     __slots__ = ("_rest",)
 
@@ -72,7 +72,7 @@ class LineSplitter:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The lines that `data` completes, without their ends."""
+        """The lines that `data` completes, without line feeds."""
         *lines, rest = (self._rest + data).split(b"\n")
         self._rest = rest[:LINE_MAX_BYTES]
         return lines

@@ -1,4 +1,4 @@
-"""A worker's end of the named pipe."""
+"""The worker's end of the named pipe."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from holdfast.watchdog.request import FileTimerRequest
 from holdfast.watchdog.section import TimerClient
 
 OPEN_ATTEMPTS = 10
-"""How often to look for a server that is not there."""
+"""How often to try to reach a server that is not there."""
 
 OPEN_PAUSE_S = 0.1
-"""How long to wait between two looks."""
+"""The pause between two attempts."""
 
 ROOM_WAIT_S = 10.0
-"""How long to wait for a server that does not read what is in the pipe."""
+"""How long to wait for a server that does not empty a full pipe."""
 
 _COMING_ERRORS = {errno.ENOENT, errno.ENXIO, errno.EPIPE}
-"""No pipe yet, nobody reads it, nobody reads it any more: a server may still be on its way."""
+"""No pipe yet, no reader yet, no reader any more: the server may still be starting."""
 
 
 class FileTimerClient(TimerClient):
@@ -31,7 +31,7 @@ class FileTimerClient(TimerClient):
 
     Args:
         file_path: the pipe; the agent's is in the environment variable TORCHELASTIC_TIMER_FILE.
-        signal: by which to be ended when a timer expires; 0 or less: only have it logged.
+        signal: the signal to send to this process when a timer expires; 0 or less only logs it.
 
     Raises:
         ValueError: there is no such signal.
@@ -46,17 +46,17 @@ class FileTimerClient(TimerClient):
         self._signal = signal
 
     def acquire(self, scope_id: str, expiration_time: float) -> None:
-        """Have this process signalled at the Unix time `expiration_time`, unless the scope is released before.
+        """Have this process signalled at the Unix time `expiration_time`, unless the scope is released first.
 
         Raises:
             BrokenPipeError: no server reads the pipe.
-            TimeoutError: a server has the pipe open and does not read it.
+            TimeoutError: a server has the pipe open but does not read it.
             RuntimeError: the scope's name is too long.
         """
         self._send_request(FileTimerRequest(os.getpid(), scope_id, expiration_time, self._signal))
 
     def release(self, scope_id: str) -> None:
-        """Release the timer, if it is set. Raises as `acquire` does."""
+        """Release the timer, if it is set. Raises the same errors as `acquire`."""
         self._send_request(FileTimerRequest(os.getpid(), scope_id, -1, 0))
 
     def _send_request(self, request: FileTimerRequest) -> None:
@@ -105,7 +105,7 @@ class FileTimerClient(TimerClient):
 
 
 def _try_write(fd: int, line: bytes) -> bool:
-    """The whole line or nothing, as a pipe takes pieces that are not too long."""
+    """Write the whole line or nothing: writes up to PIPE_BUF are atomic."""
     try:
         os.write(fd, line)
     except BlockingIOError:

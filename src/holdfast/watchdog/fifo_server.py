@@ -1,4 +1,4 @@
-"""The watchdog of processes that write their deadlines to a named pipe."""
+"""The watchdog for processes that write their deadlines to a named pipe."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ if TYPE_CHECKING:
     from holdfast.watchdog.watching import WatchThread
 
 COMPLAINTS_MAX = 10
-"""How many requests that cannot be used are shown; a worker that writes nonsense may write a lot of it."""
+"""How many unusable requests are shown: a worker that writes garbage may write a lot of it."""
 
 LINE_SHOWN_CHARS = 200
-"""How much of such a request is shown."""
+"""How much of an unusable request is shown."""
 
 
 class FileTimerServer:
-    """Ends processes that miss the deadlines they have set on themselves through the named pipe `file_path`.
+    """Ends processes that miss the deadlines which they set through the named pipe `file_path`.
 
-    The pipe is there from the start and takes requests. There are two ways to have them acted on:
+    The pipe exists from the start and accepts requests. There are two ways to process them:
 
-    - `start` a thread. It sleeps until a request or an expiry.
-    - Let an event loop do it: wait for `fileno` to become readable and then `read`; wait for `next_deadline` and then
-      `expire`. Nothing here blocks, whatever is written to the pipe.
+    - `start` a thread. It sleeps until a request arrives or a timer expires.
+    - Use an event loop: when `fileno` is readable, call `read`; at `next_deadline`, call `expire`. Neither blocks,
+      whatever is written to the pipe.
 
-    A process gets the signal it asked for itself; the one that watches never gets any. A person is told on stderr,
-    and `log_event` is told "watchdog started", "timer expired" with each of the timers, "kill worker process" with
-    the one whose signal was sent, and "watchdog stopped".
+    A process gets the signal that it asked for. The watching process never gets one. Each expiry is reported on stderr.
+    `log_event` receives "watchdog started", "timer expired" with each of the timers, "kill worker process" with the
+    timer whose signal was sent, and "watchdog stopped".
 
     Args:
         file_path: where to make the pipe.
         run_id: names the job in messages.
-        max_interval: accepted for those who used to set how often to look; not needed.
-        daemon: whether the thread lets the interpreter end while it runs.
-        log_event: is told what happens, with the timer it happens to.
-        is_worker: whether a process may have timers. Workers' own children may want some, too. None accepts all.
+        max_interval: ignored; accepted for programs that still set the polling interval.
+        daemon: whether the interpreter may exit while the thread runs.
+        log_event: called with the name of each event and its timer.
+        is_worker: whether a process may have timers; workers' own children may want some too. None accepts all.
 
     Raises:
         InputError: the pipe cannot be made.
@@ -58,7 +58,7 @@ class FileTimerServer:
         self,
         file_path: str,
         run_id: str,
-        max_interval: float = 10,  # noqa: ARG002 - see above
+        max_interval: float = 10,  # noqa: ARG002 - for compatibility
         daemon: bool = True,
         log_event: Callable[[str, FileTimerRequest | None], None] | None = None,
         *,
@@ -69,14 +69,14 @@ class FileTimerServer:
         self._log_event = log_event
         self._deadlines = Deadlines(is_worker)
         self._complaints = 0
-        # For the pipe and the deadlines together: requests count in the order in which they were written.
+        # Guards the pipe and the deadlines together: requests apply in the order in which they were written.
         self._lock = _thread.allocate_lock()
         self._thread: WatchThread | None = None
         self._pipe: RequestPipe | None = RequestPipe(file_path)
         self._file_path = file_path
 
     def start(self, *, in_thread: bool = True) -> None:
-        """Begin to watch: in a thread, or where that is false in the caller's event loop."""
+        """Begin to watch: in a thread, or with `in_thread=False` in the caller's event loop."""
         if self._pipe is None or self._thread is not None:
             raise RuntimeError(f"the watchdog at {self._file_path} was started before; make a new FileTimerServer")
         if in_thread:
@@ -86,7 +86,7 @@ class FileTimerServer:
         self._log("watchdog started", None)
 
     def stop(self) -> None:
-        """End the thread and remove the pipe. Said again, it does nothing."""
+        """End the thread and remove the pipe. Idempotent."""
         if self._pipe is None:
             return
         if self._thread is not None:
@@ -99,18 +99,18 @@ class FileTimerServer:
         self._log("watchdog stopped", None)
 
     def run_once(self) -> None:
-        """Take in what has been written by now, and end whoever is overdue. A thread that runs goes on."""
+        """Process all requests written so far, and signal overdue processes. A running thread is not affected."""
         self.read()
         self.expire()
 
     def fileno(self) -> int:
-        """The pipe: readable when `read` has something to take in."""
+        """The pipe's descriptor: readable when `read` has requests to process."""
         if self._pipe is None:
             raise RuntimeError(f"the watchdog at {self._file_path} was stopped")
         return self._pipe.fileno()
 
     def read(self) -> None:
-        """Take in what has been written by now. A bounded piece of work, also if somebody writes without pause."""
+        """Process the requests written so far. The work is bounded, even if a process writes without pause."""
         with self._lock:
             if self._pipe is not None:
                 for line in self._pipe.read():
@@ -119,17 +119,17 @@ class FileTimerServer:
     def next_deadline(self) -> float | None:
         """The Unix time at which to call `expire`, as of now; None if no timer is set.
 
-        Not a monotonic time, because the deadlines are not: wait for the difference to `time.time()`. That is a day
-        at most, so any poll can wait for it, whatever the workers ask for.
+        Deadlines are in Unix time, so this is too: wait for the difference to `time.time()`. It is at most a day
+        away, so that any poll can wait for it, whatever deadlines the workers set.
         """
         with self._lock:
             expiry = self._deadlines.timers.next_expiry()
         return None if expiry is None else min(expiry, time.time() + WAIT_MAX_S)
 
     def expire(self, now: float | None = None) -> list[Expiry]:
-        """Signal the processes that are overdue at the Unix time `now`. Returns what was done to which.
+        """Signal the processes that are overdue at the Unix time `now`. Returns an `Expiry` for each.
 
-        A release that was written before counts, even if it has not been read yet.
+        A release that was written in time counts, even if it has not been read yet.
         """
         now = time.time() if now is None else now
         deadline = self.next_deadline()
@@ -143,7 +143,7 @@ class FileTimerServer:
         return expiries
 
     def register_timers(self, timer_requests: list[FileTimerRequest]) -> None:
-        """Set or release timers, as if their owners had written to the pipe."""
+        """Set or release timers, as if their processes had written to the pipe."""
         with self._lock:
             for request in timer_requests:
                 self._register(request)
@@ -156,22 +156,22 @@ class FileTimerServer:
             self._deadlines.clear(worker_pids)
 
     def forget(self) -> None:
-        """Release all timers, those included that are in the pipe and unread: whoever wrote them has ended."""
+        """Release all timers, including unread ones in the pipe: their processes have ended."""
         with self._lock:
             if self._pipe is not None:
                 self._pipe.read()
                 self._deadlines.close()
 
     def get_expired_timers(self, deadline: float) -> dict[int, list[FileTimerRequest]]:
-        """The timers that are set and will have expired at the Unix time `deadline`, the earliest first."""
+        """The timers that will have expired at the Unix time `deadline`, by process, the earliest first."""
         with self._lock:
             return self._deadlines.timers.expired(deadline)
 
     def get_last_progress_time(self) -> int:
         """The Unix time up to which the watchdog has done its work.
 
-        That is now, since it has nothing to do between events, unless a timer is overdue and nobody was
-        signalled: then it is that timer's time.
+        That is now, since it is idle between events. If a timer is overdue and its process was not signalled yet, it
+        is that timer's time.
         """
         now = time.time()
         deadline = self.next_deadline()
@@ -179,7 +179,7 @@ class FileTimerServer:
 
     @staticmethod
     def is_process_running(pid: int) -> bool:
-        """Whether there is such a process; one that has ended and was not waited for does not run."""
+        """Whether the process runs; a zombie does not."""
         return is_running(pid)
 
     def _step(self) -> float:
@@ -219,5 +219,5 @@ class FileTimerServer:
         if self._log_event is not None:
             try:
                 self._log_event(name, timer)
-            except Exception as error:  # noqa: BLE001 - whoever listens must not keep workers from being watched
+            except Exception as error:  # noqa: BLE001 - a failing listener must not stop the watchdog
                 notice(f"watchdog of {self._run_id}: the event {name!r} could not be logged: {error!r}")

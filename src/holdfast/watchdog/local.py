@@ -1,4 +1,4 @@
-"""The watchdog of processes of this machine that share a multiprocessing queue with it."""
+"""The watchdog for local processes that share a multiprocessing queue with it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from multiprocessing.queues import Queue
 
 REQUEST_SHOWN_CHARS = 200
-"""How much is shown of what should not be in the queue."""
+"""How much of an invalid request is shown."""
 
 
 class LocalTimerClient(TimerClient):
@@ -31,7 +31,7 @@ class LocalTimerClient(TimerClient):
         self._mp_queue = mp_queue
 
     def acquire(self, scope_id: str, expiration_time: float) -> None:
-        """Have this process killed at the Unix time `expiration_time`, unless the scope is released before."""
+        """Have this process killed at the Unix time `expiration_time`, unless the scope is released first."""
         self._mp_queue.put(TimerRequest(os.getpid(), scope_id, expiration_time))
 
     def release(self, scope_id: str) -> None:
@@ -61,13 +61,13 @@ class MultiprocessingRequestQueue(RequestQueue):
         return requests
 
     def fileno(self) -> int | None:
-        """The pipe's, of a queue that is a pipe; a manager's is not."""
+        """The descriptor of the queue's pipe; None for a queue without one, such as a manager's."""
         reader = getattr(self._mp_queue, "_reader", None)
         return None if reader is None else int(reader.fileno())
 
 
 class LocalTimerServer(TimerServer):
-    """Kills processes that miss the deadlines which they have put into `mp_queue`."""
+    """Kills processes that miss the deadlines which they put into `mp_queue`."""
 
     def __init__(self, mp_queue: Queue[TimerRequest], max_interval: float = 60, daemon: bool = True) -> None:
         super().__init__(MultiprocessingRequestQueue(mp_queue), max_interval, daemon)
@@ -75,7 +75,7 @@ class LocalTimerServer(TimerServer):
         self._lock = _thread.allocate_lock()
 
     def register_timers(self, timer_requests: list[TimerRequest]) -> None:
-        """Set timers, and release those whose time is negative."""
+        """Set timers; a request with a negative time releases its timer."""
         with self._lock:
             for request in timer_requests:
                 refusal = self._register(request)
@@ -90,7 +90,7 @@ class LocalTimerServer(TimerServer):
             self._deadlines.clear(worker_ids)
 
     def get_expired_timers(self, deadline: float) -> dict[int, list[TimerRequest]]:
-        """The timers that are set and will have expired at the Unix time `deadline`, the earliest first."""
+        """The timers that will have expired at the Unix time `deadline`, by process, the earliest first."""
         with self._lock:
             expired = self._deadlines.timers.expired(deadline)
         return {
@@ -99,13 +99,13 @@ class LocalTimerServer(TimerServer):
         }
 
     def stop(self) -> None:
-        """End the thread, and forget all timers."""
+        """End the thread, and release all timers."""
         super().stop()
         with self._lock:
             self._deadlines.close()
 
     def _reap_worker(self, worker_id: int) -> bool:
-        """Never tried again: who may not signal a process now may not do so later."""
+        """Kill the process. Never retried: a missing permission stays missing."""
         with self._lock:
             if not self._deadlines.is_alive(worker_id):
                 return True
@@ -120,7 +120,7 @@ class LocalTimerServer(TimerServer):
         return math.inf if expiry is None else expiry - time.time()
 
     def _register(self, request: TimerRequest) -> str | None:
-        """Returns why it was refused. Anything can be put into a queue."""
+        """Set or release a timer. Returns why it was refused, or None. The queue may contain anything."""
         try:
             pid, scope_id, time_s = int(request.worker_id), str(request.scope_id), float(request.expiration_time)
         except (AttributeError, TypeError, ValueError, OverflowError) as error:

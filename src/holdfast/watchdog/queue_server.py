@@ -1,4 +1,4 @@
-"""The watchdog of workers whose deadlines come through a queue: what any kind of queue and worker has in common."""
+"""The watchdog for workers whose deadlines come through a queue: the part that all queues and workers share."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ if TYPE_CHECKING:
 
 
 class RequestQueue(ABC):
-    """Where a server takes requests from."""
+    """The source of a server's requests."""
 
     @abstractmethod
     def size(self) -> int:
-        """How many requests are in it, more or less."""
+        """The approximate number of requests in the queue."""
 
     @abstractmethod
     def get(self, size: int, timeout: float) -> list[TimerRequest]:
-        """Up to `size` requests, or those that come within `timeout` seconds."""
+        """Up to `size` requests, or those that arrive within `timeout` seconds."""
 
     def fileno(self) -> int | None:
-        """A descriptor that is readable when there are requests; None for a queue that has none.
+        """A descriptor that is readable when there are requests; None for a queue without one.
 
-        With one, a server sleeps until there is something to do, and stops at once.
+        With a descriptor, a server sleeps until there is something to do, and stops at once.
         """
         return None
 
 
 class TimerServer(ABC):
-    """Ends workers that miss their deadlines. A subclass knows what a worker is and keeps its timers.
+    """Ends workers that miss their deadlines. A subclass defines what a worker is, and stores the timers.
 
     Args:
         request_queue: where the workers' requests come from.
-        max_interval: after how many seconds to look again, at the latest: for a queue without a descriptor, and
-            where a worker could not be ended.
-        daemon: whether the thread lets the interpreter end while it runs.
+        max_interval: seconds until the next check at the latest, for a queue without a descriptor and after a
+            worker could not be ended.
+        daemon: whether the interpreter may exit while the thread runs.
     """
 
     def __init__(self, request_queue: RequestQueue, max_interval: float, daemon: bool = True) -> None:
@@ -53,7 +53,7 @@ class TimerServer(ABC):
 
     @abstractmethod
     def register_timers(self, timer_requests: list[TimerRequest]) -> None:
-        """Set timers, and release those whose time is negative."""
+        """Set timers; a request with a negative time releases its timer."""
 
     @abstractmethod
     def clear_timers(self, worker_ids: set[Any]) -> None:
@@ -65,10 +65,10 @@ class TimerServer(ABC):
 
     @abstractmethod
     def _reap_worker(self, worker_id: Any) -> bool:
-        """End a worker. False if that must be tried again."""
+        """End a worker. Returns False if that must be retried."""
 
     def _wait_s(self) -> float:
-        """How long nothing has to be done, unless requests come."""
+        """How many seconds the server may sleep, unless requests arrive."""
         return self._max_interval
 
     def start(self) -> None:
@@ -81,14 +81,14 @@ class TimerServer(ABC):
         self._thread = WatchThread("watchdog", self._step, self._fd, daemon=self._daemon)
 
     def stop(self) -> None:
-        """End the thread. It takes as long as what it is doing, or for a queue without a descriptor `max_interval`."""
+        """End the thread, after its current step; for a queue without a descriptor that takes up to `max_interval`."""
         if self._thread is not None:
             thread, self._thread = self._thread, None
             thread.stop()
 
     def _step(self) -> float | None:
         try:
-            # All that is there: a release that came in time must count before anybody is ended.
+            # Take all requests: a release that came in time must count before any worker is ended.
             size = max(1, self._request_queue.size())
             requests = self._request_queue.get(size, self._bounded_wait_s() if self._fd is None else 0.0)
         except (OSError, ValueError, EOFError) as error:

@@ -1,4 +1,4 @@
-"""What a worker asks of the watchdog, and the line of JSON that carries it through a named pipe."""
+"""A worker's request to the watchdog, and the line of JSON that carries it through a named pipe."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ if TYPE_CHECKING:
     from typing import Any
 
 VERSION = 1
-"""Of the line's format. Readers ignore it so far."""
+"""The version of the line's format. Readers ignore it so far."""
 
 PID_MAX = 2**31 - 1
-"""The largest number that system calls take for a process."""
+"""The largest process id that system calls accept."""
 
 
-class TimerRequest:  # noqa: PLW1641 - not hashable, since it can change
-    """Set a timer, or release it.
+class TimerRequest:  # noqa: PLW1641 - not hashable, since it is mutable
+    """A request to set or release a timer.
 
     Attributes:
-        worker_id: whose timer it is; the process id where workers are processes.
-        scope_id: which of the worker's timers. A second request for the same one replaces the first.
-        expiration_time: the Unix time, in seconds, at which the worker has missed it. Negative releases the timer.
+        worker_id: the worker that the timer belongs to; the process id if workers are processes.
+        scope_id: which of the worker's timers. A second request for the same scope replaces the first.
+        expiration_time: the deadline in Unix seconds. A negative value releases the timer.
     """
 
     __slots__ = ("expiration_time", "scope_id", "worker_id")
@@ -33,7 +33,7 @@ class TimerRequest:  # noqa: PLW1641 - not hashable, since it can change
 
     @property
     def is_release(self) -> bool:
-        """Whether the timer is given back, and not set."""
+        """Whether this request releases the timer."""
         return self.expiration_time < 0
 
     def _fields(self) -> dict[str, object]:
@@ -53,7 +53,7 @@ class TimerRequest:  # noqa: PLW1641 - not hashable, since it can change
 
 
 class FileTimerRequest(TimerRequest):
-    """A request of a process, which also says by which signal it wants to be ended; 0 or less: only log it."""
+    """A request from a process, with the signal that should end it; 0 or less only logs the expiry."""
 
     __slots__ = ("signal", "version")
 
@@ -76,7 +76,7 @@ class FileTimerRequest(TimerRequest):
         }
 
     def to_json(self) -> str:
-        """The line that carries it, without the line feed; the same bytes as torch's."""
+        """The request as a line of JSON, without the line feed; the same bytes as torch writes."""
         import json
 
         return json.dumps(
@@ -91,10 +91,10 @@ class FileTimerRequest(TimerRequest):
 
 
 def parse_request(line: bytes) -> FileTimerRequest:
-    """The request in a line.
+    """Parse a line.
 
     Raises:
-        ValueError: it holds none; the message says why.
+        ValueError: the line is not a request; the message says why.
     """
     import json
 
@@ -103,9 +103,9 @@ def parse_request(line: bytes) -> FileTimerRequest:
     except (ValueError, RecursionError):
         raise ValueError("it is not JSON") from None
     if not isinstance(message, dict):
-        raise ValueError("it is not a JSON object")  # noqa: TRY004 - the line has the wrong value, not the wrong type
+        raise ValueError("it is not a JSON object")  # noqa: TRY004 - callers expect ValueError for any bad line
     pid, scope_id, signal = message.get("pid"), message.get("scope_id"), message.get("signal")
-    # Not isinstance: true is an int to Python.
+    # Not isinstance: bool is a subclass of int.
     if type(pid) is not int or not 0 < pid <= PID_MAX:
         raise ValueError("its pid is not the number of a process")
     if type(scope_id) is not str:
@@ -116,9 +116,9 @@ def parse_request(line: bytes) -> FileTimerRequest:
 
 
 def _parse_time(value: object) -> float:
-    """Infinity is a time, one that never comes."""
+    """Infinity is accepted: such a timer never expires."""
     try:
-        if type(value) in (int, float) and value == value:  # noqa: PLR0124 - NaN is not
+        if type(value) in (int, float) and value == value:  # noqa: PLR0124 - rejects NaN
             return float(value)  # type: ignore[arg-type]
     except OverflowError:
         pass

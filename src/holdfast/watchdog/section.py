@@ -1,4 +1,4 @@
-"""Sections of a program that must be over in time."""
+"""Sections of a program with a deadline."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class TimerClient(ABC):
-    """Tells a timer server of the deadlines of this worker."""
+    """Sends this worker's deadlines to a timer server."""
 
     @abstractmethod
     def acquire(self, scope_id: str, expiration_time: float) -> None:
-        """Have this worker ended at the Unix time `expiration_time`, unless the scope is released before."""
+        """Have this worker ended at the Unix time `expiration_time`, unless the scope is released first."""
 
     @abstractmethod
     def release(self, scope_id: str) -> None:
@@ -30,14 +30,14 @@ _configured: list[TimerClient] = []
 
 
 def configure(timer_client: TimerClient) -> None:
-    """Have `expires` use this client in this process where it is given none."""
+    """Set this process's default client for `expires`."""
     _configured[:] = [timer_client]
 
 
 def expires(
     after: float, scope: str | None = None, client: TimerClient | None = None
 ) -> _GeneratorContextManager[None]:
-    """End this worker if what is inside takes longer than `after` seconds.
+    """End this worker if the section takes longer than `after` seconds.
 
         with expires(after=60):
             all_reduce(...)
@@ -46,16 +46,16 @@ def expires(
         def step(): ...
 
     Args:
-        after: from entering the section, or from the call of the decorated function.
-        scope: names the deadline; by default by where this is written, `<file>#<line>`. Sections that are
-            entered at the same time must differ in it.
-        client: whom to tell; by default the one of `configure`, else the watchdog of this worker's agent.
+        after: seconds from entering the section, or from calling the decorated function.
+        scope: the deadline's name; by default where `expires` was called, `<file>#<line>`. Sections that are active
+            at the same time need different names.
+        client: the client to use; by default the one given to `configure`, else the watchdog of this worker's agent.
 
     Raises:
-        RuntimeError: upon entering: there is no client, nothing was configured, and the agent has no watchdog.
+        RuntimeError: on entering, if there is no client, none was configured, and the agent has no watchdog.
     """
     if scope is None:
-        caller = sys._getframe(1)  # noqa: SLF001 - what `inspect` does, at a hundredth of its cost
+        caller = sys._getframe(1)  # noqa: SLF001 - as `inspect` does, at a hundredth of the cost
         scope = f"{caller.f_code.co_filename}#{caller.f_lineno}"
     return _section(after, scope, client)
 
@@ -67,14 +67,14 @@ def _section(after: float, scope: str, client: TimerClient | None) -> Iterator[N
     try:
         yield
     except BaseException:
-        with suppress(Exception):  # what went wrong inside is what matters
+        with suppress(Exception):  # the exception from the section matters more
             client.release(scope)
         raise
     client.release(scope)
 
 
 def _default_client() -> TimerClient:
-    """Chosen upon entering, so that functions can be decorated before there is one."""
+    """The client, chosen on entering, so that functions can be decorated before it is configured."""
     if _configured:
         return _configured[0]
     from holdfast.watchdog.fifo import TIMER_FILE_VARIABLE

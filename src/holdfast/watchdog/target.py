@@ -1,4 +1,4 @@
-"""A process that may have to be signalled later, and must not be mistaken for another by then."""
+"""A process to signal later, held so that a reused pid cannot hit another process."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import signal
 
 
 class Target:
-    """The process that has this number now.
+    """The process that has this pid now.
 
-    It is held by a pidfd: when it has ended and its number was given to another process, that one is never hit. Where
-    the kernel gives no pidfd, the number has to do.
+    It is held by a pidfd: after it has ended, a signal never hits another process that got the same pid. If the
+    kernel gives no pidfd, the pid is used.
 
     Raises:
         ProcessLookupError: there is no such process.
@@ -26,12 +26,12 @@ class Target:
             self._pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
             raise
-        except (OSError, AttributeError):  # the platform or a sandbox has none, or too many descriptors are open
+        except (OSError, AttributeError):  # no pidfd on this platform or in this sandbox, or too many open descriptors
             if not _exists(pid):
                 raise ProcessLookupError(pid) from None
 
     def is_alive(self) -> bool:
-        """Whether it has not ended; a zombie has."""
+        """Whether it has not ended; a zombie has ended."""
         if self._pidfd is None:
             return _exists(self.pid)
         poll = select.poll()
@@ -39,10 +39,10 @@ class Target:
         return not poll.poll(0)
 
     def send(self, signum: int) -> None:
-        """Send it a signal.
+        """Send a signal.
 
         Raises:
-            OSError: it has ended (ProcessLookupError), or belongs to somebody else (PermissionError).
+            OSError: it has ended (ProcessLookupError), or belongs to another user (PermissionError).
         """
         if self._pidfd is None:
             os.kill(self.pid, signum)
@@ -56,7 +56,7 @@ class Target:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process has this number and has not ended."""
+    """Whether a process has this pid and has not ended."""
     if pid <= 0:
         return False
     try:

@@ -1,4 +1,4 @@
-"""The timers of all processes, as a table: it looks at no clock and touches no process."""
+"""A table of all processes' timers, without a clock or a process."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from holdfast.watchdog.request import FileTimerRequest
 
 WAIT_MAX_S = 86_400.0
-"""The longest wait for an expiry, even if it is further away: poll takes no more than 24 days."""
+"""The longest wait for an expiry, even for a later one: poll accepts at most 24 days."""
 
 
 class Timers:
-    """Timers that are set, by process and scope. Times are Unix seconds, as in the requests."""
+    """The timers that are set, by process and scope. Times are Unix seconds, as in the requests."""
 
     __slots__ = ("_by_pid",)
 
@@ -21,7 +21,7 @@ class Timers:
         self._by_pid: dict[int, dict[str, FileTimerRequest]] = {}
 
     def register(self, request: FileTimerRequest) -> None:
-        """Set the timer in place of an earlier one of the same scope, or release it."""
+        """Set the timer, replacing an earlier one of the same scope, or release it."""
         if request.is_release:
             self._remove(request)
         else:
@@ -33,7 +33,7 @@ class Timers:
             self._by_pid.pop(pid, None)
 
     def expired(self, now: float) -> dict[int, list[FileTimerRequest]]:
-        """The timers whose time has come, by process, the earliest first."""
+        """The expired timers, by process, the earliest first."""
         found = {
             pid: sorted(
                 (timer for timer in scopes.values() if timer.expiration_time <= now),
@@ -44,7 +44,7 @@ class Timers:
         return {pid: timers for pid, timers in found.items() if timers}
 
     def take_expired(self, now: float) -> dict[int, list[FileTimerRequest]]:
-        """The same, and release them: each expires once."""
+        """Return the expired timers as `expired` does, and release them: each expires once."""
         found = self.expired(now)
         for timers in found.values():
             for timer in timers:
@@ -52,7 +52,7 @@ class Timers:
         return found
 
     def next_expiry(self) -> float | None:
-        """The earliest time of all; None where no timer is set."""
+        """The earliest expiration time; None if no timer is set."""
         return min(
             (timer.expiration_time for scopes in self._by_pid.values() for timer in scopes.values()), default=None
         )
@@ -77,5 +77,5 @@ class Timers:
 
 
 def choose_signal(expired: Iterable[FileTimerRequest]) -> FileTimerRequest | None:
-    """Which of a process's expired timers, in their order, decides by its signal; None where all are for the log."""
+    """The first of a process's expired timers that has a signal to send; None if all are for the log."""
     return next((timer for timer in expired if timer.signal > 0), None)

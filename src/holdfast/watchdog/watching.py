@@ -1,4 +1,4 @@
-"""The thread of a timer server that is not part of an event loop."""
+"""The thread of a timer server that runs without an event loop."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 RETRY_S = 1.0
-"""How long to wait after a step that failed."""
+"""The pause after a step that failed."""
 
 _WAKE_READ_BYTES = 4096
 _CRASHES = {signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGTRAP}
 
 
 class WatchThread:
-    """Calls `step` at once, and then whenever `fd` is readable or as many seconds have passed as `step` returned.
+    """Calls `step` at once, and again when `fd` is readable or when the seconds that `step` returned have passed.
 
-    Infinity is for ever: the thread sleeps until there is something to do. None is the end. With no `fd`, `step`
-    does the waiting.
+    If `step` returns infinity, the thread sleeps until it is woken. If it returns None, the thread ends. Without an
+    `fd`, `step` does the waiting.
     """
 
     def __init__(self, name: str, step: Callable[[], float | None], fd: int | None, *, daemon: bool) -> None:
@@ -42,14 +42,14 @@ class WatchThread:
         self._thread.start()
 
     def wake(self) -> None:
-        """Have `step` called soon. In a step it does nothing: that returns how long to wait."""
+        """Have `step` called soon. Does nothing inside a step, which returns its own wait."""
         if threading.get_ident() == self._thread.ident:
             return
-        with suppress(BlockingIOError):  # it is about to wake up
+        with suppress(BlockingIOError):  # the pipe is full: the thread will wake up anyway
             os.write(self._waker, b"\0")
 
     def stop(self) -> None:
-        """Returns when the thread has ended, which it does after the present step."""
+        """End the thread after its current step, and wait for it."""
         self._stopping = True
         self.wake()
         self._thread.join()
@@ -57,13 +57,13 @@ class WatchThread:
         os.close(self._waker)
 
     def _run(self) -> None:
-        # Signals are for the main thread, also while it holds them back.
+        # Leave signals to the main thread, even while it blocks them.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _CRASHES)
         while not self._stopping:
             fds = self._fds
             try:
                 wait_s = self._step()
-            except Exception as error:  # noqa: BLE001 - queues and what they hold are the user's, and may do anything
+            except Exception as error:  # noqa: BLE001 - queues and requests are the user's, and may raise anything
                 notice(f"{self._name}: {error!r}; trying again in {RETRY_S} s")
                 fds, wait_s = [], RETRY_S
             if wait_s is None:
@@ -80,5 +80,5 @@ class WatchThread:
 
 
 def _milliseconds(wait_s: float) -> int | None:
-    """Rounded up: to wake before the time has come would be in vain."""
+    """Rounded up: waking before the deadline would be useless."""
     return None if wait_s == math.inf else math.ceil(max(0.0, min(wait_s, WAIT_MAX_S)) * 1000)
