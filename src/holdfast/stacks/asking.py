@@ -1,10 +1,10 @@
-"""Asking a process of this machine for its stacks by a signal, at a price that fits before a stop.
+"""Requests the stacks of a local process by a signal, fast enough to do it before a stop.
 
-A worker's fault handler answers the signal without the interpreter's help, so it also answers while native code holds
-the interpreter's lock. A real-time signal ends a process that does not catch it, so only a process is asked of which
-the kernel says that it does, and that holds the file to which its answer goes.
+A worker's fault handler answers the signal without the interpreter's help, so it answers even while native code holds
+the GIL. A real-time signal ends a process that does not catch it. So the signal goes only to a process that catches it,
+according to the kernel, and that has the file for its answer open.
 
-It imports little: after a crash, nobody has signalled the other workers yet.
+This module imports little: after a crash, it runs before the other workers are signalled.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 STATE = "# state: "
-"""The remark on a process whose state sets it apart: it is stopped, or has no Python stack at all. It stands before
-its stacks, or in their place.
+"""The remark on a process in an unusual state: it is stopped, or has no Python stack at all. It comes before the
+stacks, or replaces them.
 """
 
 SIGNAL = signal.SIGRTMIN + 12
-"""Upon this, a worker writes the stacks of all its threads to its file."""
+"""On this signal, a worker writes the stacks of all its threads to its file."""
 
 READ_MAX_BYTES = 4 << 20
-"""How much of an answer is read: a hundred threads of a hundred frames are one MiB."""
+"""How much of an answer is read: a hundred threads of a hundred frames take one MiB."""
 
 STATUS_MAX_BYTES = 64 * 1024
-"""How much of what the kernel says of a process is read. It is one or two KiB."""
+"""How much of a /proc file is read. They have one or two KiB."""
 
 DESCENDANTS_MAX = 32
-"""Among how many processes the Python program is looked for if a worker is none itself, but a shell script, say."""
+"""How many processes are searched for the Python program if the worker is, for example, a shell script."""
 
 QUICK_STEP_S = 0.0002
-"""How often a worker that writes its stacks is looked at where somebody waits to stop it. It takes about as long."""
+"""The polling interval for a worker that writes its stacks before a stop. Writing takes about as long."""
 
 USUAL_DESCRIPTORS = range(200, 204)
-"""Where a worker's file of stacks is open, unless its program had taken these numbers. Looked at before all others: a
-program may have thousands.
+"""The usual descriptors of a worker's stacks file, unless its program had taken these numbers. They are checked first:
+a program may have thousands.
 """
 
 STATES = {
@@ -54,13 +54,13 @@ STATES = {
     "I": "idle",
 }
 GONE = frozenset("ZXx")
-"""States of a process that has ended. A process that is not there at all has the state "X"."""
+"""The states of a process that has ended. A process that does not exist has the state "X"."""
 
 STANDING = frozenset("TtD")
-"""States in which no process answers a signal."""
+"""The states in which a process does not answer a signal."""
 
 PAUSES = ("sys_pause", "sigsuspend")
-"""The functions of the kernel in which a process waits for any signal."""
+"""The kernel functions in which a process waits for any signal."""
 
 _CURRENT_THREAD = b"Current thread 0x"
 
@@ -76,7 +76,7 @@ class WorkerTarget:
 
 
 class Answer:
-    """A process that was asked, and what it has written since. `pidfd` stands for it."""
+    """A process that was asked, and what it has written since. `pidfd` refers to the process."""
 
     __slots__ = ("_begin", "_path", "_whole", "pid", "pidfd")
 
@@ -89,25 +89,25 @@ class Answer:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the process is known to have written all."""
+        """Whether the process is known to have written everything."""
         return self._whole != b""
 
     def size(self) -> int:
-        """How much it has written since it was asked."""
+        """How many bytes it has written since it was asked."""
         return max(0, _size(self._path) - self._begin)
 
     def look(self) -> bool:
-        """Whether nothing more will come: the handler has returned, or the process has ended."""
+        """Whether the answer is final: the handler has returned, or the process has ended."""
         has_begun = self.size() > 0
         status = _read(f"/proc/{self.pid}/status")
         if has_begun and not _is_in_handler(status):
             found = self._read()
-            # It says so of the thread that handled the signal. That is the main thread, whose state was looked at.
+            # The text marks the thread that handled the signal. That is the main thread, whose status was read above.
             self._whole = found if _CURRENT_THREAD in found else b""
         return self.is_whole or _state(status) in GONE
 
     def settle(self) -> None:
-        """Nobody waits any longer. What has come is whole if no thread of the process is in the handler any more."""
+        """Stop waiting. The answer so far is whole if no thread of the process is still in the handler."""
         if self.size() and not self.is_whole:
             with suppress(OSError):
                 tasks = os.listdir(f"/proc/{self.pid}/task")
@@ -127,13 +127,13 @@ class Answer:
 
 
 def ask(target: WorkerTarget, *, spares_pauses: bool = False) -> Answer | None:
-    """Send the signal to the process that will answer it; None if there is none. The answer is to be closed.
+    """Send the signal to the process that will answer it; None if there is none. The caller closes the answer.
 
-    That is the first of a worker's family that has the handler. What it has forked has the handler, too, and is not
-    asked in its place if it cannot answer: where the helpers of a stopped worker are says nothing of the worker.
+    The signal goes to the first process of a worker's family that has the handler. Its forked children have inherited
+    the handler. If it cannot answer, they are not asked in its place: where the helpers of a stopped worker are says
+    nothing about the worker.
 
-    A signal ends a `pause()`. One that `spares_pauses` is not sent to a process that waits there, where the kernel
-    tells.
+    A signal ends a `pause()`. With `spares_pauses`, a process that waits there gets no signal, if the kernel shows it.
     """
     size = _size(target.stacks_path)
     if size < 0:
@@ -143,7 +143,7 @@ def ask(target: WorkerTarget, *, spares_pauses: bool = False) -> Answer | None:
             pidfd = os.pidfd_open(pid)
         except OSError:
             continue
-        # All of this is about the process that the descriptor stands for, or sending fails.
+        # The pidfd refers to the process that these checks examine; if the pid was reused, sending fails.
         has_handler = False
         with suppress(OSError):
             has_handler = _has_handler(pid, target.stacks_path)
@@ -159,9 +159,9 @@ def ask(target: WorkerTarget, *, spares_pauses: bool = False) -> Answer | None:
 def ask_quickly(
     workers: Mapping[int, WorkerTarget], limit_s: float, *, spares_pauses: bool = True
 ) -> dict[int, Answer]:
-    """Ask all workers at once, and wait at most `limit_s` until all that can answer have. Their answers are closed.
+    """Ask all workers at once, and wait at most `limit_s` for those that can answer. Returns closed answers.
 
-    By default a program that waits for a signal in `pause()` is not asked: it would go on before it is stopped.
+    By default a program that waits for a signal in `pause()` is not asked: it would continue before it is stopped.
     """
     deadline = time.monotonic() + limit_s
     asked: dict[int, Answer] = {}
@@ -172,7 +172,7 @@ def ask_quickly(
                 asked[rank] = answer
         waiting = list(asked.values())
         while waiting and time.monotonic() < deadline:
-            time.sleep(QUICK_STEP_S)  # a file in memory does not tell its readers; it is short, and happens once
+            time.sleep(QUICK_STEP_S)  # a file in memory sends no notification; the wait is short and happens once
             waiting = [answer for answer in waiting if not answer.look()]
         for answer in waiting:
             answer.settle()
@@ -183,7 +183,7 @@ def ask_quickly(
 
 
 def kernel_facts(pid: int) -> str:
-    """One line on where a process is, from the kernel alone."""
+    """One line about where a process is, from the kernel alone."""
     state = process_state(pid)
     place = _kernel_place(pid)
     at = f", in the kernel at {place}" if place and place != "0" else ""
@@ -191,7 +191,7 @@ def kernel_facts(pid: int) -> str:
 
 
 def _kernel_place(pid: int) -> str:
-    """The function of the kernel that a process sleeps in; "0" or "" if it does not, or if the kernel does not tell."""
+    """The kernel function that a process sleeps in; "0" or "" if it does not sleep, or the kernel does not show it."""
     return _read(f"/proc/{pid}/wchan").decode("ascii", "replace").strip()
 
 
@@ -200,17 +200,17 @@ def _waits_for_signal(pid: int) -> bool:
 
 
 def process_state(pid: int) -> str:
-    """The letter of its state."""
+    """The letter of the process's state."""
     return _state(_read(f"/proc/{pid}/status"))
 
 
 def children_of(pid: int) -> list[int]:
-    """The children of a process's main thread; none where the kernel does not tell."""
+    """The children of a process's main thread; none if the kernel does not show them."""
     return [int(word) for word in _read(f"/proc/{pid}/task/{pid}/children").split()]
 
 
 def _family(pid: int) -> Iterable[int]:
-    """A process and its descendants, its children first."""
+    """A process and its descendants, breadth first."""
     found = [pid]
     for member in found:
         yield member
@@ -219,7 +219,7 @@ def _family(pid: int) -> Iterable[int]:
 
 
 def _has_handler(pid: int, stacks_path: str) -> bool:
-    """Whether a process catches the signal, and holds the file to which it then writes."""
+    """Whether a process catches the signal, and has the file for its answer open."""
     return _has_signal(_read(f"/proc/{pid}/status"), b"SigCgt") and _holds(pid, stacks_path)
 
 
@@ -228,22 +228,22 @@ def _can_answer(pid: int) -> bool:
 
 
 def _state(status: bytes) -> str:
-    """The letter of a process's state, from what the kernel says of it; "X" if it says nothing."""
+    """The letter of a process's state, from its /proc status; "X" if that is empty."""
     return (_value(status, b"State") or b"X")[:1].decode("ascii", "replace")
 
 
 def _is_in_handler(status: bytes) -> bool:
-    """Whether the signal waits for a thread, or is blocked there, as it is while its handler runs."""
+    """Whether the signal is pending for a thread, or blocked, as it is while its handler runs."""
     return any(_has_signal(status, name) for name in (b"SigBlk", b"ShdPnd", b"SigPnd"))
 
 
 def _has_signal(status: bytes, name: bytes) -> bool:
-    """Whether a set of signals has the one that asks for stacks."""
+    """Whether a signal set contains `SIGNAL`."""
     return bool(int(_value(status, name) or b"0", 16) >> (SIGNAL - 1) & 1)
 
 
 def _value(status: bytes, name: bytes) -> bytes:
-    """A value in /proc/PID/status. The name of the process comes first and has its line breaks escaped."""
+    """A value from /proc/PID/status. The process name comes first, with its line breaks escaped."""
     return status.partition(b"\n%s:\t" % name)[2].partition(b"\n")[0]
 
 
@@ -257,14 +257,14 @@ def _holds(pid: int, path: str) -> bool:
 
 def _is_file(link: str, path: str, wanted: os.stat_result) -> bool:
     try:
-        # First by its name: a descriptor may be of a file system that does not answer.
+        # Compare the name first: the descriptor may be on a file system that hangs.
         return path.endswith(os.readlink(link).rpartition("/")[2]) and os.path.samestat(os.stat(link), wanted)
-    except OSError:  # closed since
+    except OSError:  # closed meanwhile
         return False
 
 
 def _size(path: str) -> int:
-    """The size of a file; -1 if there is none."""
+    """The size of a file; -1 if it does not exist."""
     try:
         return os.stat(path).st_size
     except OSError:
@@ -272,7 +272,7 @@ def _size(path: str) -> int:
 
 
 def _read(path: str, offset: int = 0, limit: int = STATUS_MAX_BYTES) -> bytes:
-    """What is in a file; nothing if it cannot be read. A pipe in its place cannot hold us up."""
+    """The content of a file; empty if it cannot be read. A pipe in its place does not block."""
     try:
         fd = open_regular(path, follow=True)
     except OSError:

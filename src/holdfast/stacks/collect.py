@@ -1,4 +1,4 @@
-"""The stacks of the workers of this machine: asked for by a signal, and taken from outside where none come."""
+"""The stacks of this machine's workers: requested by a signal, or taken from outside if a worker does not answer."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 COLLECT_MAX_S = 15.0
-"""How long it takes at most to have the stacks of this machine's workers."""
+"""The longest time to collect the stacks of this machine's workers."""
 
 ANSWER_MAX_S = 3.0
-"""How long a worker has to answer the signal. It takes a few milliseconds on a machine that is not busy."""
+"""How long a worker has to answer the signal. It takes a few milliseconds on an idle machine."""
 
 QUIET_S = 0.2
-"""A worker that has written nothing for this long has written all."""
+"""An answer is complete when its file has not grown for this long."""
 
 STEP_S = 0.02
-"""How often the files are looked at. That is not an event to wait for; but it is short, and happens once in a hang."""
+"""The polling interval for the files. They send no notification; but the wait is short, and happens once in a hang."""
 
 STACKS_MAX_CHARS = 64 * 1024
 """How much is kept for a rank: the beginning, and the end with the main thread."""
 
 
 def collect(workers: Mapping[int, WorkerTarget], timeout_s: float = COLLECT_MAX_S) -> dict[int, str]:
-    """The stacks of every worker that runs, by the keys of `workers`, in at most about `timeout_s`.
+    """The stacks of every running worker, by the keys of `workers`, in at most about `timeout_s`.
 
-    Each text is one for `holdfast.stacks.parse`. Workers that have ended are left out.
+    Parse each text with `holdfast.stacks.parse`. Workers that have ended are left out.
     """
     begin = time.monotonic()
     asked: dict[int, Answer] = {}
@@ -58,7 +58,7 @@ def collect(workers: Mapping[int, WorkerTarget], timeout_s: float = COLLECT_MAX_
 def ranks_here(
     workers: Mapping[int, WorkerTarget], steps: Mapping[int, int] | None = None, timeout_s: float = COLLECT_MAX_S
 ) -> dict[int, RankStacks]:
-    """As `collect`, for a dump: each with its host and process, the step of its last heartbeat if it is in `steps`, and
+    """Like `collect`, for a dump: each with its host and process, the step of its last heartbeat if `steps` has it, and
     the source line of its innermost frame.
     """
     host = os.uname().nodename
@@ -71,7 +71,7 @@ def ranks_here(
 
 
 class _Listening:
-    """An answer while it comes in."""
+    """An answer that is still arriving."""
 
     __slots__ = ("_answer", "_changed_at", "_size", "is_over")
 
@@ -86,7 +86,7 @@ class _Listening:
         if size != self._size:
             self._size, self._changed_at = size, now
         elif size > 0 and now - self._changed_at >= QUIET_S:
-            self.is_over = self._answer.text().endswith("\n")  # or it is in the middle of a line, on a busy machine
+            self.is_over = self._answer.text().endswith("\n")  # a busy machine may pause in the middle of a line
 
 
 def _await(answers: Iterable[Answer], deadline: float) -> None:
@@ -96,7 +96,7 @@ def _await(answers: Iterable[Answer], deadline: float) -> None:
         poll.register(fd, select.POLLIN)
     while waiting and (now := time.monotonic()) < deadline:
         for fd, _ in poll.poll(STEP_S * 1000):
-            waiting[fd].is_over = True  # it has ended; nothing more will come
+            waiting[fd].is_over = True  # the process has ended
         for fd, listening in list(waiting.items()):
             listening.look(now)
             if listening.is_over:

@@ -21,32 +21,32 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
 DIRECTORY = "stacks"
-"""In a run's directory: where its dumps are."""
+"""The directory of dumps, in the run's directory."""
 
 TEXTS_MAX_CHARS = 16 << 20
-"""How much of all ranks' stacks is kept. Those of outliers come first."""
+"""How much of all ranks' stacks is kept. Outliers come first."""
 
 FILE_MAX_BYTES = 8 * TEXTS_MAX_CHARS
-"""How much of a file with a dump is read: a character has up to six bytes there."""
+"""How much of a dump file is read: a character takes up to six bytes there."""
 
 NAME_SHOWN_CHARS = 100
-"""How much is shown of a name that is none."""
+"""How much of an invalid name is shown."""
 
 LEFT_OUT = "# state: left out, as there are too many\n"
 
 
 class Dump(Struct, frozen=True):
-    """Where every rank was.
+    """The stacks of all ranks at one moment.
 
     Attributes:
         run_id: the run's name.
-        reason: why somebody wanted to know.
-        timestamp: when, in Unix seconds.
+        reason: why the dump was made.
+        timestamp: when it was made, in Unix seconds.
         outliers: the ranks that the others wait for or that are not where most are, the most suspicious first.
         groups: the ranks by place, the smallest group first.
-        ranks: all that is known of each.
-        missing: ranks, or nodes, of which nothing came, and why.
-        verdict: who stands out, and why, in one sentence.
+        ranks: the stacks of each rank.
+        missing: ranks, or nodes, that sent nothing, and why.
+        verdict: which ranks stand out, and why, in one sentence.
         ended: the ranks that have no stacks because their process has ended.
     """
 
@@ -69,8 +69,8 @@ def gather(
     missing: Mapping[str, str] | None = None,
     ended: Collection[int] = (),
 ) -> Dump:
-    """What the stacks of all ranks, of this node and others, say together. `ended` are ranks that have none, because
-    their process has ended. Pure.
+    """Combine the stacks of all ranks, of this node and others, into a dump. `ended` are the ranks without stacks
+    because their process has ended. Pure.
     """
     parsed = {rank: parse(stacks.text) for rank, stacks in sorted(ranks.items())}
     groups = group(parsed)
@@ -94,26 +94,26 @@ def _bounded(ranks: Mapping[int, RankStacks], few: Sequence[int]) -> dict[int, R
 
 
 def keep(dump: Dump, run_dir: str, name: str) -> str:
-    """Write a dump to the run's directory, for people and for programs.
+    """Write a dump to the run's directory, as text for people and as JSON for programs.
 
-    Each file appears as a whole, the one for people last. Returns its path, which is relative to the directory.
+    Each file appears complete, the text last. Returns the text's path, relative to the run's directory.
 
     Raises:
-        OSError: it cannot be written, or `name` is not fit for a file.
+        OSError: it cannot be written, or `name` is not a valid file name.
     """
     from holdfast.stacks.render import render
 
-    if not is_name(name):  # another node may have chosen it
+    if not is_name(name):  # another node may have sent it
         raise OSError(errno.EINVAL, "that is no name for a file", visible(name[:NAME_SHOWN_CHARS]))
     os.makedirs(os.path.join(run_dir, DIRECTORY), 0o700, exist_ok=True)
-    # Durable: after a hang, somebody may well restart the machine.
+    # Durable: after a hang, an operator may well reboot the machine.
     write_whole(result_path(run_dir, name, "json"), f"{dump_json(dump)}\n".encode(), durable=True)
     write_whole(result_path(run_dir, name, "txt"), render(dump).encode("utf-8", "backslashreplace"), durable=True)
     return os.path.join(DIRECTORY, f"{name}.txt")
 
 
 def dump_json(dump: Dump) -> str:
-    """A dump for programs. Only ASCII, so that nothing in it plays tricks with a terminal."""
+    """A dump as JSON. It is ASCII only, so that it is safe to print on a terminal."""
     import json
 
     return json.dumps(all_encodable(msgspec.to_builtins(dump, str_keys=True)))
@@ -124,11 +124,11 @@ def result_path(run_dir: str, name: str, suffix: str) -> str:
 
 
 def read(path: str) -> Dump:
-    """The dump in a file for programs.
+    """Read a dump from its JSON file.
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it holds something else.
+        ValueError: it is not a dump.
     """
     dump = decoded(msgspec.json.Decoder(Dump), read_regular(path, FILE_MAX_BYTES))
     if not all(group.ranks and dump.ranks.keys() >= set(group.ranks) for group in dump.groups):

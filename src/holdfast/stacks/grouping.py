@@ -1,4 +1,4 @@
-"""Which ranks are at the same place, and which are not where the others are. Pure."""
+"""Which ranks are at the same place, and which are outliers. Pure."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 INNERMOST_FRAMES = 3
-"""So many more library frames do not make it another place: who waits may just be looking at the clock."""
+"""So many extra library frames still count as the same place: a waiting rank may just be reading the clock."""
 
 _PACKAGE = re.compile(r".*/(?:site|dist)-packages/[^/]+/|.*/")
 _SHARED_LIBRARY = re.compile(r"\.so(?:\.[\d.]+)?$")
 _STARTERS = ("<frozen ", "/runpy.py", *(part for part in LIBRARIES if part.endswith("/holdfast")))
-"""In whose files no program is: they start it."""
+"""Files that start a program, and are no part of it."""
 
 
 class Group(Struct, frozen=True):
-    """Ranks that are at the same place. `frames` are those of the main thread of the first, the innermost first."""
+    """Ranks at the same place. `frames` are from the main thread of the first rank, the innermost first."""
 
     ranks: tuple[int, ...]
     state: str
@@ -35,8 +35,8 @@ class Place(Struct, frozen=True):
 
     Attributes:
         state: the remark on its process.
-        own: the frames of the user's code, with their lines, the outermost first.
-        tail: the library frames that the innermost of those called, without their lines.
+        own: the frames of the user's code, with line numbers, the outermost first.
+        tail: the library frames that the innermost of those called, without line numbers.
     """
 
     state: str
@@ -45,7 +45,7 @@ class Place(Struct, frozen=True):
 
 
 def group(stacks: Mapping[int, Stacks]) -> list[Group]:
-    """The ranks by place, the smallest group first, and of equally small ones that with the lowest rank."""
+    """The ranks by place, the smallest group first; groups of equal size by their lowest rank."""
     members: list[tuple[Place, list[int]]] = []
     for rank in sorted(stacks):
         place = place_of(stacks[rank])
@@ -59,8 +59,8 @@ def group(stacks: Mapping[int, Stacks]) -> list[Group]:
 
 
 def outliers(groups: Sequence[Group]) -> list[int]:
-    """The ranks of the smallest groups, if they are fewer than half of all ranks; none if that says nothing."""
-    if len(groups) < 2:  # noqa: PLR2004 - one group has no other to differ from
+    """The ranks of the smallest groups, if they are fewer than half of all ranks; else none."""
+    if len(groups) < 2:  # noqa: PLR2004 - one group has no outliers
         return []
     least = min(len(group.ranks) for group in groups)
     few = sorted(rank for group in groups if len(group.ranks) == least for rank in group.ranks)
@@ -81,7 +81,7 @@ def place_of(stacks: Stacks) -> Place:
 def is_same(place: Place, other: Place) -> bool:
     """Whether two main threads are at the same place.
 
-    The user's code is, line by line. The library it called may be a little further in one than in the other, or in
+    The user's code must match line by line. The library that it called may be a little deeper in one of them, or in
     another function of the same file.
     """
     if (place.state, place.own) != (other.state, other.own):
@@ -93,7 +93,7 @@ def is_same(place: Place, other: Place) -> bool:
         common += 1
     rest, other_rest = place.tail[common:], other.tail[common:]
     if not rest or not other_rest:
-        return max(len(rest), len(other_rest)) <= INNERMOST_FRAMES  # one is where the other came through
+        return max(len(rest), len(other_rest)) <= INNERMOST_FRAMES  # one is deeper in the same call
     return len(rest) == len(other_rest) == 1 and rest[0][0] == other_rest[0][0]
 
 
@@ -114,7 +114,7 @@ def _main_frames(stacks: Stacks) -> tuple[Frame, ...]:
 
 
 def _ownership(frames: Sequence[Frame]) -> _Ownership:
-    """What tells the program's own frames. A program that is itself installed as a package owns the package."""
+    """Recognises the program's own frames. A program that is installed as a package owns that package."""
     if not all(map(is_library, frames)):
         return _Ownership("")
     program = next((frame for frame in frames if not any(part in frame.file for part in _STARTERS)), None)
@@ -135,5 +135,5 @@ class _Ownership:
 
 
 def _name(frame: Frame) -> str:
-    """The function without its class, as only some of those who tell of frames know that."""
+    """The function without its class, which only some sources of frames report."""
     return frame.function.rpartition(".")[2]

@@ -1,8 +1,7 @@
 """Which rank the others wait for, and why, in one sentence. Pure.
 
-A rank inside a collective waits, so the one to blame is a rank that is elsewhere. Where all wait, the rank that is not
-where most are is the next best guess, then the one that is furthest behind by its heartbeats. Where that says nothing,
-the sentence says so.
+A rank inside a collective waits, so the rank to blame is elsewhere. If all wait, the best guess is the rank that is not
+where most are, then the one that is furthest behind by its heartbeats. If neither says anything, the sentence says so.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.stacks.parse import Stacks
 
 PLACES_MAX = 4
-"""How many places a sentence names. The stacks have all."""
+"""How many places a sentence names. The stacks have them all."""
 
 
 LINES_MAX = 8
@@ -30,7 +29,7 @@ LINES_MAX = 8
 
 
 class Judgement(Struct, frozen=True):
-    """The ranks to blame, the most suspicious first; none if nobody stands out. `sentence` says why."""
+    """The ranks to blame, the most suspicious first; none if no rank stands out. `sentence` says why."""
 
     blamed: tuple[int, ...]
     sentence: str
@@ -44,8 +43,8 @@ def judge(
 ) -> Judgement:
     """The ranks to blame for a hang.
 
-    `groups` are those of `stacks`. `ended` are ranks whose process has ended already, and `missing` the names of ranks
-    or nodes of which nothing is known.
+    `groups` are the groups of `stacks`. `ended` are ranks whose process has ended already. `missing` are the names of
+    ranks or nodes that sent nothing.
     """
     if not groups:
         return Judgement((), "no rank could be looked at")
@@ -61,9 +60,7 @@ def judge(
 
 
 def suspects(stacks: Mapping[int, Stacks], groups: Sequence[Group], failed: Collection[int]) -> Judgement:
-    """Who may be what the ranks that `failed` waited for in vain, among those that were still there. `groups` are those
-    of `stacks`.
-    """
+    """The surviving ranks that the `failed` ranks may have waited for in vain. `groups` are the groups of `stacks`."""
     positions = {rank: position(each) for rank, each in stacks.items()}
     least = min((each.stance for each in positions.values()), default=Stance.WAITS)
     if least >= Stance.MAY_WAIT:
@@ -77,7 +74,7 @@ def suspects(stacks: Mapping[int, Stacks], groups: Sequence[Group], failed: Coll
 
 
 def where_lines(stacks: Mapping[int, Stacks], groups: Sequence[Group]) -> list[str]:
-    """Where ranks are, in a line for each group: "ranks 1-3: /srv/loader.py:12 in read"."""
+    """Where the ranks are, one line a group: "ranks 1-3: /srv/loader.py:12 in read"."""
     lines = []
     for each in groups[:LINES_MAX]:
         call = visible_line(position(stacks[each.ranks[0]]).call)
@@ -87,7 +84,7 @@ def where_lines(stacks: Mapping[int, Stacks], groups: Sequence[Group]) -> list[s
 
 
 class _Scene:
-    """What is known, while it is judged."""
+    """The facts of one judgement."""
 
     def __init__(
         self,
@@ -103,9 +100,7 @@ class _Scene:
         self._missing = [visible_line(name) for name in sorted(missing)]
 
     def nobody_waits(self, least: Stance, most: Stance) -> Judgement:
-        """No rank is in a call that is known to wait: those that cannot run, or else those that are not where most
-        are, stand out.
-        """
+        """No rank is in a call that is known to wait. Blame the ranks that cannot run, or else the outliers."""
         few = self._at(least) if least is Stance.STANDS and most is not least else outliers(self._groups)
         if few:
             verb = "is" if len(few) == 1 else "are"
@@ -122,7 +117,7 @@ class _Scene:
         return Judgement(behind, "; ".join(filter(None, [*said, self._lag(behind), self._absent()])))
 
     def some_are_elsewhere(self, least: Stance) -> Judgement:
-        """Some ranks wait, and these do not."""
+        """Some ranks wait. Blame the ranks that do not."""
         blamed = self._at(least)
         places = _shortened([_clause(each, mine) for each in self._groups if (mine := _among(each, blamed))])
         waiting = [rank for rank, each in self.positions.items() if each.stance >= Stance.MAY_WAIT]
@@ -150,18 +145,18 @@ class _Scene:
         return [rank for rank, each in self.positions.items() if each.stance is stance]
 
     def _in_order(self, ranks: Collection[int]) -> tuple[int, ...]:
-        """The furthest behind first, then those who are fewest at their place."""
+        """Sort ranks: the furthest behind first, then those with the fewest others at their place."""
         size = {rank: len(each.ranks) for each in self._groups for rank in each.ranks}
         last = float("inf")
         return tuple(sorted(ranks, key=lambda rank: (self._steps.get(rank, last), size[rank], rank)))
 
     def _furthest_behind(self) -> tuple[int, ...]:
-        """The ranks with the lowest step, if all have told theirs and these are fewer than half, or one of two."""
+        """The ranks with the lowest step, if all ranks reported one and these are fewer than half, or one of two."""
         steps = {self._steps.get(rank, -1) for rank in self.positions}
-        if len(steps) < 2 or -1 in steps:  # noqa: PLR2004 - one step is that of all
+        if len(steps) < 2 or -1 in steps:  # noqa: PLR2004 - all at the same step: none is behind
             return ()
         behind = tuple(sorted(rank for rank in self.positions if self._steps[rank] == min(steps)))
-        is_few = 2 * len(behind) < len(self.positions) or len(self.positions) == 2  # noqa: PLR2004 - see above
+        is_few = 2 * len(behind) < len(self.positions) or len(self.positions) == 2  # noqa: PLR2004 - one of two
         return behind if is_few else ()
 
     def _lag(self, behind: Sequence[int]) -> str:

@@ -1,6 +1,6 @@
-"""From the text of stacks to threads and frames: what faulthandler writes, what py-spy prints, and our own remarks.
+"""Parses the text of stacks into threads and frames: the output of faulthandler and py-spy, and our own remarks.
 
-A remark is a line before them, ``# state: stopped by a signal``: what was found out about a process from outside.
+A remark is a line before the stacks, such as ``# state: stopped by a signal``: a fact found from outside the process.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from msgspec import Struct
 from holdfast.stacks.asking import STATE
 
 SOURCE = "# source: "
-"""The remark on where stacks are from, if the process did not write them itself."""
+"""The remark on the source of the stacks, if the process did not write them itself."""
 
 STEP = "# step: "
-"""The remark on the step of the process's last heartbeat."""
+"""The remark with the step of the process's last heartbeat."""
 
 LINE = "# line: "
 """The remark with the source line of the main thread's innermost frame."""
 
 LINE_MAX_CHARS = 4_096
-"""A longer line is no frame."""
+"""A longer line is not a frame."""
 
 STEP_MAX_DIGITS = 18
-"""A longer number is no step: steps have 64 bits."""
+"""A longer number is not a step: steps have 64 bits."""
 
 REMARKS_MAX_CHARS = 1_024
-"""Within how much of the beginning remarks stand."""
+"""How much of the beginning is searched for remarks."""
 
 _FAULTHANDLER_THREAD = re.compile(
     r"(?:(?P<current>Current thread|Thread) (?P<ident>0x[0-9a-fA-F]+)(?: \[(?P<name>.*)\])?|Stack)"
@@ -43,7 +43,7 @@ _CUT = re.compile(r"\.\.\. \d+ characters left out \.\.\.$")
 
 
 class Frame(Struct, frozen=True):
-    """A call that has not returned. `line` is 0 if nobody knows it."""
+    """A call that has not returned. `line` is 0 if unknown."""
 
     file: str
     line: int
@@ -62,7 +62,7 @@ class Thread(Struct, frozen=True):
 
 
 class Stacks(Struct, frozen=True):
-    """What is known of one process. `step` is -1, and `line` is "", if nobody knows it."""
+    """The stacks and remarks of one process. `step` is -1 and `line` is "" if unknown."""
 
     threads: tuple[Thread, ...] = ()
     state: str = ""
@@ -76,7 +76,7 @@ class Stacks(Struct, frozen=True):
 
 
 class _Section:
-    """A thread while it is read."""
+    """A thread while it is parsed."""
 
     __slots__ = ("frames", "ident", "is_current", "name")
 
@@ -88,19 +88,19 @@ class _Section:
 
 
 class _Reading:
-    """A text while it is read, line by line."""
+    """A text while it is parsed, line by line."""
 
     __slots__ = ("_pid", "_sections", "_was_cut")
 
     def __init__(self) -> None:
         self._pid = ""
         self._sections: list[_Section] = []
-        self._was_cut = False  # there were more threads than were written
+        self._was_cut = False  # faulthandler omitted further threads
 
     def take_in(self, line: str) -> None:
         if section := _section(line):
             if section.ident and any(section.ident == other.ident for other in self._sections):
-                self._sections = []  # a thread comes once in a dump, so this is another dump
+                self._sections = []  # the same thread again: a second dump begins
             self._sections.append(section)
             self._was_cut = False
         elif frame := _frame(line):
@@ -110,7 +110,7 @@ class _Reading:
         elif process := _PY_SPY_PROCESS.match(line):
             self._pid = process["pid"]
         elif _CUT.match(line):
-            self._sections.append(_Section())  # whose frames come next, nobody knows
+            self._sections.append(_Section())  # the frames that follow belong to an unknown thread
         elif line == _MORE_THREADS:
             self._was_cut = True
 
@@ -120,10 +120,10 @@ class _Reading:
         return tuple(Thread(section.name or section.ident, section is main, tuple(section.frames)) for section in known)
 
     def _main(self, sections: list[_Section]) -> _Section | None:
-        """The main thread: for py-spy the one with its name or the number of its process.
+        """The main thread. In py-spy's output it has the name MainThread, or its id is the process id.
 
-        faulthandler gives no names. The main thread was there first and is written last. If there were too many
-        threads to write, it is the one that handled the signal, as the kernel prefers it for that.
+        faulthandler gives no names. It writes the oldest thread last, which is the main thread. If it omitted threads,
+        the main thread is the one that handled the signal, since the kernel prefers it for that.
         """
         if not sections:
             return None
@@ -136,7 +136,7 @@ class _Reading:
 
 
 def parse(text: str) -> Stacks:
-    """The stacks in `text`. What cannot be understood is passed over; of several dumps the last one counts."""
+    """The stacks in `text`. Lines that are not understood are skipped; the last of several dumps counts."""
     reading = _Reading()
     for line in text.splitlines():
         if line.startswith(_NATIVE):
@@ -154,7 +154,7 @@ def parse(text: str) -> Stacks:
 
 
 def _remark(text: str, name: str) -> str:
-    """A remark stands before the first thread."""
+    """The value of a remark; "" if there is none."""
     head = text[:REMARKS_MAX_CHARS].splitlines()
     return next((line.removeprefix(name).strip() for line in head if line.startswith(name)), "")
 

@@ -1,4 +1,4 @@
-"""What is known of a process beside its stacks, as remarks before them: its step, and the source of its line."""
+"""Adds facts about a process before its stacks, as remarks: its step, and its current source line."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ LINE_MAX_CHARS = 200
 """How much of a source line is kept."""
 
 SOURCE_MAX_BYTES = 2 << 20
-"""How much of a source file is read. The largest in torch has half of that."""
+"""How much of a source file is read. The largest file in torch has half of that."""
 
 
 def with_remarks(text: str, step: int = -1) -> str:
-    """Stacks with the step, if it is not negative, and with the source line of the main thread's innermost frame."""
+    """Stacks with the step, unless it is negative, and the source line of the main thread's innermost frame."""
     main = parse(text).main
     line = _source_line(main.frames[0]) if main is not None and main.frames else ""
     remarks = [*([f"{STEP}{step}\n"] if step >= 0 else []), *([f"{LINE}{line}\n"] if line else [])]
@@ -27,8 +27,8 @@ def with_remarks(text: str, step: int = -1) -> str:
 
 
 def _source_line(frame: Frame) -> str:
-    """The line of a frame, as the file has it now; "" if it cannot be read."""
-    # The name comes from the worker. Nothing but a Python file is worth a look, and a pipe must not hold us up.
+    """The source line of a frame, as the file is now; "" if it cannot be read."""
+    # The worker chose the name: read only Python files, and do not block on a pipe.
     if not frame.file.endswith(".py") or not os.path.isabs(frame.file):
         return ""
     try:
@@ -38,4 +38,4 @@ def _source_line(frame: Frame) -> str:
     if not 0 < frame.line <= len(lines):
         return ""
     text = lines[frame.line - 1].decode("utf-8", "replace")
-    return " ".join(text.split())[:LINE_MAX_CHARS]  # a remark is one line, whatever Python calls a line break
+    return " ".join(text.split())[:LINE_MAX_CHARS]  # a remark is one line, so no other line break of Python's may stay

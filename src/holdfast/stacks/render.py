@@ -1,4 +1,4 @@
-"""Stacks as text for people: what differs first, then all of it."""
+"""Stacks as text for people: first the differences, then everything."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from holdfast.stacks.wire import RankStacks
 
 GROUPS_MAX = 50
-"""How many groups are shown. More of them means that they say little."""
+"""How many groups are shown. With more groups than that, they say little."""
 
 GROUP_FRAMES_MAX = 30
-"""How many frames of a group's stack are shown, the innermost. All are below, with the ranks."""
+"""How many of a group's innermost frames are shown. The ranks below have all frames."""
 
 RULE = "-" * 80
 

@@ -1,4 +1,4 @@
-"""Asking about a process that does not answer by itself: py-spy where it is installed, and the kernel."""
+"""The stacks of a process that does not answer: from py-spy if it is installed, and from the kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.stacks.parse import SOURCE
 PY_SPY = "py-spy"
 
 SPY_MAX_S = 5.0
-"""How long py-spy may take for a process. It takes 20 ms."""
+"""The timeout of py-spy for a process. It takes 20 ms."""
 
 REASON_MAX_CHARS = 120
 
@@ -22,14 +22,14 @@ _THREADS = re.compile(r"^Thread ", re.MULTILINE)
 
 
 def find_py_spy() -> str | None:
-    """The program py-spy: in the PATH, or where this interpreter's own programs are."""
+    """The path of py-spy: from PATH, or beside this interpreter."""
     return shutil.which(PY_SPY) or shutil.which(PY_SPY, path=os.path.dirname(sys.executable))
 
 
 def spy(pid: int, timeout_s: float) -> str:
     """The stacks of a process as seen from outside; "" if it has ended.
 
-    It is not paused for that unless there is no other way, and never if it stands still by itself.
+    py-spy pauses the process only if it cannot do without, and never if the process is already stopped or stuck.
     """
     state = process_state(pid)
     if state in GONE:
@@ -48,9 +48,9 @@ def spy(pid: int, timeout_s: float) -> str:
 
 
 def _run(command: list[str], timeout_s: float) -> tuple[str, str]:
-    """The threads that py-spy prints, or why it does not."""
+    """The threads that py-spy prints, or the reason why it prints none."""
     try:
-        done = subprocess.run(  # noqa: S603 - our own words and a number
+        done = subprocess.run(  # noqa: S603 - fixed words and a number
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -62,7 +62,7 @@ def _run(command: list[str], timeout_s: float) -> tuple[str, str]:
     except OSError as error:
         return "", f"py-spy cannot be run: {error.strerror}"
     text = done.stdout.decode("utf-8", "backslashreplace")
-    begin = _THREADS.search(text)  # before that stands the command line, which may hold anything
+    begin = _THREADS.search(text)  # skip the command line, which may contain anything
     if done.returncode == 0 and begin is not None:
         return text[begin.start() :], ""
     complaint = done.stderr.decode("utf-8", "backslashreplace").strip().partition("\n")[0]

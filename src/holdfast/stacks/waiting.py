@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Stance(IntEnum):
-    """What a rank does for the group, the most suspicious first."""
+    """How a rank takes part in the group, the most suspicious first."""
 
     STANDS = 0
     """Its process cannot run: a signal or a debugger stopped it, or it is stuck in the kernel."""
@@ -30,17 +30,17 @@ class Stance(IntEnum):
     """It runs code that is not known to wait for other ranks."""
 
     UNKNOWN = 2
-    """Nobody knows: it has no Python stack."""
+    """Unknown: it has no Python stack."""
 
     MAY_WAIT = 3
-    """It is in a call that may wait for other ranks, or just compute: a backward pass, a device synchronization."""
+    """It is in a call that may wait for other ranks, or only compute: a backward pass, a device synchronization."""
 
     WAITS = 4
     """It is inside a collective, a barrier or a rendezvous."""
 
 
 class Position(Struct, frozen=True):
-    """A rank's stance, and the call that it waits in: "all_reduce"; "" if it does not wait."""
+    """A rank's stance, and the call that it waits in, such as "all_reduce"; "" if it does not wait."""
 
     stance: Stance
     call: str = ""
@@ -73,7 +73,7 @@ _WAITS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
     )
 )
-"""Functions that return only once other ranks have come as far."""
+"""Functions that return only when other ranks have reached them too."""
 
 _MAY_WAIT: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (path, re.compile(rf"(?:{functions})$"))
@@ -89,18 +89,18 @@ _MAY_WAIT: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 """Functions that wait for native code, which may be a collective of this rank."""
 
 _NATIVE = re.compile(r"\bnccl|\bgloo::|\bc10d::|\bPMPI_|\bMPI_", re.IGNORECASE)
-"""Native frames of a collective, where somebody shows native frames."""
+"""Native frames of a collective, for sources that show native frames."""
 
 _TRANSPARENT = (
     *("/torch/_ops.py", "/torch/utils/_contextlib.py", "/torch/_dynamo/", "/torch/_compile.py"),
     *("/contextlib.py", "/functools.py", "/jax/", "/jaxlib/"),
 )
-"""Files that only pass a call on: what called them decides."""
+"""Files that only pass a call on: their caller decides."""
 
 _WAITING_LINE = re.compile(
     r"\.(?P<call>wait|wait_stream|synchronize|block_until_ready|barrier|item|cpu|tolist|numpy)\("
 )
-"""Source lines that wait for other ranks where tensors or collectives are meant, in native code without a frame."""
+"""Source lines that wait for other ranks, if they concern tensors or collectives, in native code without a frame."""
 
 _STANDING = ("stopped", "stuck in the kernel")
 
@@ -111,7 +111,7 @@ def position(stacks: Stacks) -> Position:
         return Position(Stance.STANDS)
     if stacks.main is None or not stacks.main.frames:
         return Position(Stance.UNKNOWN)
-    # Only what the user's innermost line called: a `forward` of DDP is on the stack of every line of a model.
+    # Only what the user's innermost line called: DDP's `forward` is on the stack of every line of a model.
     calls = library_calls(stacks)
     native = calls[0].function if calls and _NATIVE.search(calls[0].function) else ""
     if call := _outermost(calls, _WAITS) or native:
@@ -123,8 +123,8 @@ def position(stacks: Stacks) -> Position:
 
 
 def _outermost(calls: Sequence[Frame], table: Sequence[tuple[str, re.Pattern[str]]]) -> str:
-    """The name of the outermost call in `table`, which is what the program called. "" if the innermost call that
-    decides is not in the table.
+    """The name of the outermost call in `table`: the one that the program made. "" if the innermost call that counts is
+    not in the table.
     """
     found = ""
     for frame in calls:

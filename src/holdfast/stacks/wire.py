@@ -1,4 +1,4 @@
-"""A node's stacks as bytes, for the store that nodes share."""
+"""A node's stacks as bytes, for the store."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ STACKS_MAX_BYTES = 64 * 1024
 """How much of a rank's stacks is sent."""
 
 NODE_MAX_BYTES = 1 << 20
-"""How much a node sends. It is also what a value in the store may have."""
+"""How much a node sends. It is also the limit of a value in the store."""
 
 _RANK_EXTRA_BYTES = 512
-"""What a rank needs beside its stacks: its number, the name of a host, and the note of what was left out."""
+"""The bytes of a rank beside its stacks: its number, the host name, and the note about omitted text."""
 
 HOST_MAX_CHARS = 64
 
 TEXT_MAX_CHARS = 1 << 23
-"""How long the stacks of a rank may be: more than a process of this machine is asked for, and than a node sends."""
+"""The limit of a rank's stacks: more than is read from a local process, and more than a node sends."""
 
 RANKS_MAX = 1 << 16
-"""How many ranks a node may tell of."""
+"""How many ranks a node may report."""
 
 
 class RankStacks(Struct, frozen=True):
@@ -47,7 +47,7 @@ _DECODER = msgspec.msgpack.Decoder(Annotated[dict[Count, RankStacks], Meta(max_l
 
 
 def encode(ranks: Mapping[int, RankStacks]) -> bytes:
-    """At most `NODE_MAX_BYTES`. Texts are cut in the middle as far as needed."""
+    """Encode to at most `NODE_MAX_BYTES`. Long texts are cut in the middle."""
     share = NODE_MAX_BYTES // max(1, len(ranks)) - _RANK_EXTRA_BYTES
     limit = max(0, min(STACKS_MAX_BYTES, share))
     cut = {rank: RankStacks(_host(it.host), it.pid, _cut(it.text, limit)) for rank, it in ranks.items()}
@@ -55,10 +55,10 @@ def encode(ranks: Mapping[int, RankStacks]) -> bytes:
 
 
 def decode(data: bytes) -> dict[int, RankStacks]:
-    """What `encode` made.
+    """Decode what `encode` returned.
 
     Raises:
-        ValueError: these are other bytes.
+        ValueError: the bytes are not a node's stacks.
     """
     if len(data) > NODE_MAX_BYTES:
         raise ValueError(f"the stacks of a node have {len(data)} bytes, more than {NODE_MAX_BYTES}")
@@ -75,7 +75,7 @@ def _host(name: str) -> str:
 def _cut(text: str, limit_bytes: int) -> str:
     size = len(text.encode("utf-8", "backslashreplace"))
     if size > limit_bytes:
-        # A character has up to ten bytes, as an escape; most have one.
+        # A character may take ten bytes, as an escape; most take one.
         fair = len(text) * limit_bytes // size
         shorter = clipped(text, fair)
         while len(shorter.encode("utf-8", "backslashreplace")) > limit_bytes + _RANK_EXTRA_BYTES // 2:

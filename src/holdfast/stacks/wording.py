@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from holdfast.stacks.parse import Frame
 
 RANGES_MAX = 20
-"""How many ranges of ranks a line names."""
+"""How many ranges of ranks a line lists."""
 
 
 def named(ranks: Sequence[int]) -> str:
@@ -30,7 +30,7 @@ def named(ranks: Sequence[int]) -> str:
 
 
 def place_line(group: Group) -> str:
-    """The innermost frame of a group that is the user's own, or what is known instead."""
+    """The innermost frame of a group in the user's code; else the innermost frame, or the process's state."""
     own = next((frame for frame in group.frames if not is_library(frame)), next(iter(group.frames), None))
     known = [visible_line(group.state)] if group.state else []
     return ", ".join([*([frame_line(own)] if own else []), *known]) or "nothing is known"
