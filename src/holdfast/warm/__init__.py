@@ -1,1 +1,1 @@
-"""Workers that are forked from a process which has done their imports. Its names are in its modules."""
+"""Warm starts: workers are forked from a process that has already done their imports. Import from its modules."""

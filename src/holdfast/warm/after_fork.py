@@ -1,7 +1,7 @@
-"""What a fresh process has of its own, given to a copy of one that has done its imports.
+"""Gives a forked copy what a fresh process has of its own.
 
-The environment, the standard streams, signals, files with a position of their own, random numbers and secrets that no
-two processes share. The rest a fork of a process with one thread brings by itself.
+That is the environment, the standard streams, signals, files with their own position, random numbers, and secrets that
+no two processes share. The fork of a process with one thread copies everything else correctly.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ARGUMENTS_START, _ARGUMENTS_END = 45, 46  # in /proc/self/stat, counted after t
 
 
 class Changes:
-    """What imports did to the environment: a program that imports the same has it, too."""
+    """The changes that imports made to the environment: a program that does the same imports gets them too."""
 
     __slots__ = ("gone", "new")
 
@@ -41,8 +41,8 @@ class Changes:
 
 
 def freshen(env: Mapping[str, str], fds: Mapping[int, bool]) -> None:
-    """Give this copy what it has of its own. `fds` are what the imports left open, and whether programs inherit it."""
-    # One by one: what a library has set behind Python's back stays, as in a process that loaded it itself.
+    """Make this copy fresh. `fds` are the descriptors that the imports left open, and whether programs inherit them."""
+    # One by one: variables that a library set behind Python's back stay, as in a process that loaded it itself.
     os.environ.clear()
     os.environ.update(env)
     for fd, inheritable in fds.items():
@@ -56,10 +56,10 @@ def freshen(env: Mapping[str, str], fds: Mapping[int, bool]) -> None:
 
 
 def _open_again(fd: int) -> None:
-    """A description of its own: copies would share the position."""
+    """Open the file again: copies would share the position of one description."""
     import fcntl
 
-    with suppress(OSError):  # a file that may not be opened again is shared, as by any fork
+    with suppress(OSError):  # a file that cannot be reopened is shared, as after any fork
         new = os.open(f"/proc/self/fd/{fd}", fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_CLOEXEC)
         with suppress(OSError):
             os.lseek(new, os.lseek(fd, 0, os.SEEK_CUR), os.SEEK_SET)
@@ -68,15 +68,15 @@ def _open_again(fd: int) -> None:
 
 
 def _renew_stream(stream: Any, fd: int, mode: str) -> None:
-    """Make a standard stream anew, as the interpreter does, for what the descriptor is now.
+    """Reinitialize a standard stream as the interpreter does, for whatever the descriptor is now.
 
-    It stays the same object: a module may have it.
+    It stays the same object: a module may hold a reference to it.
     """
     if stream is None:
         return
-    is_unbuffered = stream.write_through  # -u, which sys.flags does not say
+    is_unbuffered = stream.write_through  # -u, which sys.flags does not show
     buffering = 0 if is_unbuffered and mode == "w" else -1
-    binary: Any = open(fd, f"{mode}b", buffering=buffering, closefd=False)  # noqa: SIM115 - it stays
+    binary: Any = open(fd, f"{mode}b", buffering=buffering, closefd=False)  # noqa: SIM115 - stays open
     raw = binary if buffering == 0 else binary.raw
     raw.name = f"<{('stdin', 'stdout', 'stderr')[fd]}>"
     stream.__init__(
@@ -91,7 +91,7 @@ def _renew_stream(stream: Any, fd: int, mode: str) -> None:
 
 
 def _set_signals() -> None:
-    """What the interpreter sets for itself when it starts. All others are as the keeper has them for its workers."""
+    """Set the signals that the interpreter sets at its start. The keeper has set all others for its workers."""
     for signum in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(signum, signal.SIG_IGN)
     if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
@@ -103,10 +103,10 @@ def _set_signals() -> None:
 
 
 def _seed() -> None:
-    """Python's own generator is seeded anew by every fork. Those of torch's devices come when the devices do."""
+    """Reseed numpy and torch. Forks reseed Python's own generator; torch seeds a device when it initialises it."""
     numpy_random: Any = sys.modules.get("numpy.random")
     torch: Any = sys.modules.get("torch")
-    # Without one of them, or with something else in its place, there is nothing to seed.
+    # Either may be missing, or something else may have its name.
     with suppress(Exception):
         numpy_random.seed()
     with suppress(Exception):
@@ -119,35 +119,35 @@ def _renew_identity() -> None:
         process.current_process().authkey = os.urandom(SECRET_BYTES)
     util: Any = sys.modules.get("multiprocessing.util")
     for finalizer in list(getattr(util, "_finalizer_registry", {}).values()):
-        finalizer._pid = os.getpid()  # noqa: SLF001 - or it would not be called at the end
+        finalizer._pid = os.getpid()  # noqa: SLF001 - otherwise it would not be called at the end
     logging: Any = sys.modules.get("logging")
-    start = getattr(logging, "_startTime", None)  # what a log calls relative is relative to the start of the program
+    start = getattr(logging, "_startTime", None)  # relative times in a log count from the start of the program
     if start is not None:
-        logging._startTime = time.time_ns() if isinstance(start, int) else time.time()  # noqa: SLF001 - see above
+        logging._startTime = time.time_ns() if isinstance(start, int) else time.time()  # noqa: SLF001 - no public name
     threading = sys.modules.get("threading")
     if threading is not None and hasattr(threading.main_thread(), "_set_native_id"):
-        threading.main_thread()._set_native_id()  # noqa: SLF001 - a fork leaves that of the parent
+        threading.main_thread()._set_native_id()  # noqa: SLF001 - a fork keeps the parent's id
 
 
 def open_files() -> list[Any]:
-    """File objects that may have something to write, of those that the garbage collector looks after."""
+    """The file objects that the garbage collector tracks and that may have unwritten data."""
     kinds = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
     return [each for each in gc.get_objects() if issubclass(type(each), kinds)]
 
 
 def write_files(others: Sequence[Any]) -> None:
-    """At the end of a program: have files written that nobody closed, and `others`.
+    """At the end of a program: flush `others` and files that were never closed.
 
-    The interpreter does it for those that it destroys. It never destroys what was there before the copy was made, nor
-    what is reachable from that.
+    The interpreter flushes the files that it destroys. It never destroys objects from before the fork, nor what is
+    reachable from them.
     """
     for file in (*open_files(), *others):
-        with suppress(Exception):  # closed, or without anything behind it
+        with suppress(Exception):  # closed, or its descriptor is
             file.flush()
 
 
 def show_command(words: Sequence[str]) -> None:
-    """What ps has to say of this process. A courtesy."""
+    """Set the command line that ps shows for this process. Best effort."""
     import ctypes
 
     with suppress(OSError, ValueError, IndexError):

@@ -1,7 +1,7 @@
-"""How a copy of a process that has done its imports becomes its program, as if an interpreter had been started with it.
+"""Turns a copy of the template into the worker's program, as if an interpreter had been started with it.
 
-What a program finds of itself: ``sys.argv``, ``sys.path``, ``__main__``; and how it ends: what an exception shows, and
-the exit code. The interpreter then ends as it always does, with exit handlers and all.
+The program finds its own ``sys.argv``, ``sys.path`` and ``__main__``. It also ends the same way: the same traceback and
+exit code. The interpreter then shuts down as usual, with exit handlers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CANNOT_OPEN = 2
 
 
 class Program:
-    """What ``python words...`` runs, where the words are ``[-u] [-m] name arguments...``."""
+    """The program that ``python words...`` runs, where the words are ``[-u] [-m] name arguments...``."""
 
     __slots__ = ("arguments", "is_module", "name")
 
@@ -41,25 +41,25 @@ class Program:
 
     @property
     def path(self) -> str:
-        """Of a script, a directory or an archive: absolute, and otherwise as it was given."""
+        """The absolute path of a script, a directory or an archive, not normalized otherwise."""
         if self.is_module or not self.name:
             return ""
         return os.path.join(os.getcwd(), self.name)
 
     @property
     def is_package_like(self) -> bool:
-        """Whether it is a directory or an archive with a ``__main__`` in it."""
+        """Whether it is a directory or an archive with a ``__main__``."""
         if not self.path or os.path.isdir(self.path):
             return bool(self.path)
         if os.path.isfile(self.path) and self.path.endswith(".py"):
-            return False  # as good as always, and then nothing is imported
+            return False  # the usual case, which needs no import
         import pkgutil
 
         return pkgutil.get_importer(self.path) is not None
 
     @property
     def directory(self) -> str:
-        """What stands first in ``sys.path``; "" for nothing."""
+        """The first entry of ``sys.path``; "" for none."""
         if self.is_package_like:
             return self.path
         if sys.flags.safe_path or not self.name:
@@ -68,10 +68,10 @@ class Program:
 
 
 def begin(program: Program) -> None:
-    """``sys.argv`` and ``__main__`` as they are before the first line of `program`.
+    """Set ``sys.argv`` and ``__main__`` as they are before the first line of `program`.
 
-    In the process that does the imports, so that they find them; and again in the copy. Its arguments may differ, and
-    its ``__main__`` must not be among what the garbage collector leaves alone.
+    The template does it before the imports, so that they find them. The copy does it again: its arguments may differ,
+    and its ``__main__`` must not be among the objects that the garbage collector has frozen.
     """
     import builtins
 
@@ -79,7 +79,7 @@ def begin(program: Program) -> None:
     has_annotations = "__annotations__" in vars(sys.modules["__main__"])
     main = sys.modules["__main__"] = type(sys)("__main__")
     if "__mp_main__" in sys.modules:
-        sys.modules["__mp_main__"] = main  # what multiprocessing calls it in its children, and knows in us
+        sys.modules["__mp_main__"] = main  # the name that multiprocessing uses in its children
     vars(main).update(__builtins__=builtins, __loader__=None, __spec__=None)
     if has_annotations:
         main.__annotations__ = {}
@@ -91,9 +91,9 @@ def begin(program: Program) -> None:
 
 
 def become(program: Program, words: Sequence[str], hooks: CodeType | None) -> Callable[[], None]:
-    """Be the interpreter that was started with `words`; returns what is left: to run `program`.
+    """Become the interpreter that was started with `words`. Returns a function that runs `program`.
 
-    `hooks` are those of `holdfast.worker.hooks`.
+    `hooks` is the code of `holdfast.worker.hooks`.
     """
     display = sys.__excepthook__
     record, ran_out = _install(hooks)
@@ -114,10 +114,10 @@ def _forget_ourselves() -> None:
 
 
 def _install(hooks: CodeType | None) -> tuple[Callable[[BaseException], None], Callable[[], None]]:
-    """What sitecustomize does in a program that is started: before the imports, which may have set hooks of their own.
+    """Install the hooks as sitecustomize does in a program: before the imports, which may have set hooks of their own.
 
-    Returns what takes note of an interrupt, and of the last line: the hooks do that only where they can see that the
-    interpreter called them.
+    Returns two functions: one records an interrupt, the other that the last line was reached. The hooks themselves do
+    that only if they can see that the interpreter called them.
     """
     nothing: tuple[Callable[[BaseException], None], Callable[[], None]] = (lambda _: None, lambda: None)
     if hooks is None:
@@ -130,9 +130,9 @@ def _install(hooks: CodeType | None) -> tuple[Callable[[BaseException], None], C
     original = (sys.excepthook, getattr(threading, "excepthook", None))
     space: dict[str, Any] = {"__name__": "holdfast.worker.hooks", "__file__": hooks.co_filename}
     try:
-        exec(hooks, space)  # noqa: S102 - our own file
+        exec(hooks, space)  # noqa: S102 - a file of ours
         space["install"](is_program=True, sees_main=False)
-    except Exception:  # noqa: BLE001 - a program must not suffer from what is only there to explain its end
+    except Exception:  # noqa: BLE001 - a program must not fail because of hooks that only explain failures
         return nothing
     finally:
         if theirs[0] is not original[0]:
@@ -148,7 +148,7 @@ def _install(hooks: CodeType | None) -> tuple[Callable[[BaseException], None], C
 
 
 class _Run:
-    """A program from its first line to its end, as the interpreter has it: an exception is shown without our frames."""
+    """Runs a program from its first line to its end, as the interpreter does. Tracebacks omit our frames."""
 
     def __init__(
         self,
@@ -163,25 +163,25 @@ class _Run:
         self._ran_out = ran_out
 
     def run(self) -> None:
-        # One frame of ours is below the program's; there is nobody else to call.
+        # One of our frames is below the program's: some function must call it.
         try:
             if self._program.is_module or self._program.is_package_like:
                 import runpy
 
                 name = self._program.name if self._program.is_module else "__main__"
-                runpy._run_module_as_main(name, alter_argv=self._program.is_module)  # type: ignore[attr-defined]  # noqa: SLF001 - likewise
+                runpy._run_module_as_main(name, alter_argv=self._program.is_module)  # type: ignore[attr-defined]  # noqa: SLF001 - as Python does
             else:
-                exec(self._code(), vars(sys.modules["__main__"]))  # noqa: S102 - this is what a launcher is for
+                exec(self._code(), vars(sys.modules["__main__"]))  # noqa: S102 - runs the user's program
         except SystemExit:
             raise
         except BaseException as error:
             error.__traceback__ = _without_ours(error.__traceback__)
             is_interrupt = type(error) is KeyboardInterrupt
-            # Here, since the hook cannot tell this end from an exception that a program only shows.
+            # Record it here: the hook cannot tell this end from an exception that a program only displays.
             self._record(error)
             self._show(error)
             if is_interrupt:
-                # Nobody but the interpreter can end this as the signal would have.
+                # Only the interpreter can end the process as the signal would have.
                 sys.excepthook = lambda *_: None
                 raise
         else:
@@ -219,7 +219,7 @@ class _Run:
             raise
         except BaseException as second:  # noqa: BLE001 - as the interpreter does
             _write("Error in sys.excepthook:\n")
-            second.__context__ = None  # the interpreter was in no handler
+            second.__context__ = None  # the interpreter would not have been in a handler
             second.__traceback__ = _without_ours(second.__traceback__)
             self._display(type(second), second, second.__traceback__)
             _write("\nOriginal exception was:\n")
@@ -233,7 +233,7 @@ def _without_ours(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _write(text: str) -> None:
-    """As the interpreter does: that sys.stderr does not take it, since its disk is full, say, is nobody's failure."""
+    """Write to stderr as the interpreter does: if sys.stderr fails, on a full disk for example, ignore it."""
     if getattr(sys, "stderr", None) is None:
         return
     try:

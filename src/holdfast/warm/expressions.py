@@ -1,7 +1,7 @@
-"""What an expression at the top level of a program is worth, as far as that can be told without running the program.
+"""The value of an expression at the top level of a program, if it can be determined without running the program.
 
-Enough for what stands before imports: conditions on the version and the platform, and directories that are put together
-from the place of the file. A path is text here, whether the program has it as text or as a `Path`.
+This covers what usually precedes imports: conditions on the version and the platform, and directories relative to the
+file. A path is a string here, whether the program has it as a string or as a `Path`.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ _OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], object]] = {ast.Add: 
 
 
 class UnknownError(Exception):
-    """Only the program itself can tell."""
+    """Only running the program would show the value."""
 
 
 def value_of(expression: ast.expr, names: Mapping[str, object]) -> object:
-    """What `expression` is worth where `names` are known.
+    """The value of `expression`, given the values of `names`.
 
     Raises:
-        UnknownError: that cannot be told.
+        UnknownError: the value cannot be determined.
     """
     try:
         return _value(expression, names)
@@ -80,7 +80,7 @@ def value_of(expression: ast.expr, names: Mapping[str, object]) -> object:
 
 
 def dotted(expression: ast.expr) -> str:
-    """A name as it is written, such as ``os.environ``; "" if it is none."""
+    """A name as it is written, such as ``os.environ``; "" if the expression is not a name."""
     if isinstance(expression, ast.Name):
         return expression.id
     if isinstance(expression, ast.Attribute) and (owner := dotted(expression.value)):

@@ -1,8 +1,8 @@
-"""What a program imports when it begins, found by reading it. Nothing of it is run.
+"""Finds the imports that a program does at its start by reading its source. Nothing of it is run.
 
-Imports are listed in the order in which the program does them, and so is what it does between them that an import may
-notice: variables that it sets, directories that it puts before others in ``sys.path``. Where that cannot be told from
-the text, the list ends: what a program imports after that is its own affair.
+The result lists the imports in order, together with the statements between them that an import may notice: environment
+variables, and directories inserted into ``sys.path``. The list ends at the first such statement that cannot be
+evaluated: each worker does the later imports itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     Found: TypeAlias = tuple[int, str, tuple[str, ...]]
-    """An import: how many packages up it begins, the module, and what is wanted of it."""
+    """An import: how many packages up it starts, the module, and the names imported from it."""
 
 FILES_MAX = 500
 """How many files of a project are read."""
@@ -37,8 +37,8 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 class Step:
-    """Something that a program does: `IMPORT` a module, with what is wanted of it; `SET`, `SET_DEFAULT` or `UNSET` a
-    variable; have a `PLACE` before others in ``sys.path``.
+    """One step of a program: `IMPORT` a module, with the names from it; `SET`, `SET_DEFAULT` or `UNSET` a variable; put
+    a `PLACE` before others in ``sys.path``.
     """
 
     __slots__ = ("kind", "name", "value")
@@ -50,8 +50,8 @@ class Step:
 
 
 class Reading:
-    """What was read, and in which files. `left` says where the program does what cannot be told, if it imports anything
-    after that, and what it changes there; otherwise it is "".
+    """The steps of a program, and the files that were read. If a step could not be evaluated and imports follow it,
+    `left` says where that step is and what it changes; otherwise it is "".
     """
 
     __slots__ = ("files", "left", "steps")
@@ -63,11 +63,11 @@ class Reading:
 
     @property
     def places(self) -> list[str]:
-        """The directories that the program puts before others, the last one first."""
+        """The directories that the program inserts into ``sys.path``, the last one first."""
         return [step.name for step in reversed(self.steps) if step.kind == PLACE]
 
     def imports(self) -> dict[str, tuple[str, ...]]:
-        """The modules, each with all that is wanted of it."""
+        """The modules, each with all names imported from it."""
         found: dict[str, dict[str, None]] = {}
         for step in self.steps:
             if step.kind == IMPORT:
@@ -75,22 +75,21 @@ class Reading:
         return {module: tuple(names) for module, names in found.items()}
 
     def beside_imports(self) -> tuple[object, ...]:
-        """All that imports may notice."""
+        """Everything else that imports may notice."""
         return self.left, *((step.kind, step.name, step.value) for step in self.steps if step.kind != IMPORT)
 
 
 def read(files: Iterable[str], roots: Sequence[str], main: str = "") -> Reading:
-    """What the files do before and with their imports, one after the other; `main` is the one whose ``__name__`` is
-    ``__main__``.
+    """Read the files, one after the other. `main` is the one whose ``__name__`` is ``__main__``.
 
-    `roots` are the directories where modules of the project are. Those themselves are read, and left out: they are what
-    people change between two attempts, and what may look at its rank when it is imported.
+    `roots` are the directories with the project's own modules. These are read but not listed: people change them
+    between two attempts, and they may look at their rank when they are imported.
     """
     reading = Reading()
     unclear = ""
     seen: set[tuple[str, tuple[str, ...]]] = set()
     waiting = [*files]
-    entered: list[tuple[str, Iterator[Step | Found | str]]] = []  # one in the middle of another, that imports it
+    entered: list[tuple[str, Iterator[Step | Found | str]]] = []  # a stack: each was imported by the one before
     while entered or waiting:
         if not entered:
             _enter(waiting[:1], reading, entered, main)
@@ -129,20 +128,20 @@ def _enter(
 
 
 class _File:
-    """One file of the program, from its first statement to its last."""
+    """One file of the program."""
 
     def __init__(self, path: str, *, is_main: bool) -> None:
         self._path = path
         self._names: dict[str, object] = {"__file__": path, "__name__": "__main__" if is_main else ""}
-        self._changing: dict[str, str] = {}  # functions of the file, and what they change when they are called
+        self._changing: dict[str, str] = {}  # functions of this file, and what a call to them changes
 
     def happenings(self) -> Iterator[Step | Found | str]:
-        """What it does, in order: steps, imports, and of what cannot be told, where it is."""
+        """What the file does, in order: steps, imports, and the places of statements that cannot be evaluated."""
         try:
             with open(self._path, "rb") as file:
                 tree = ast.parse(file.read(FILE_MAX_BYTES))
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-            return  # the worker will say what is wrong with it
+            return  # the worker will report the error
         yield from self._all(tree.body)
 
     def _all(self, body: Iterable[ast.stmt]) -> Iterator[Step | Found | str]:
@@ -180,7 +179,7 @@ class _File:
             return None
 
     def _unclear(self, node: ast.AST) -> Iterator[str]:
-        """Something of which nobody can tell whether it is done, or how."""
+        """Handle a node that may or may not run, or whose effect is unknown."""
         if what := self._changed_by(node):
             yield f"{self._path}:{getattr(node, 'lineno', 0)} changes {what}"
         for each in ast.walk(node):
@@ -188,7 +187,7 @@ class _File:
                 self._names.pop(each.id, None)
 
     def _changed_by(self, node: ast.AST) -> str:
-        """What it changes, if it is done, of all that imports depend on; or ""."""
+        """Which of the objects that imports depend on the node would change; "" for none."""
         left = [node]
         while left:
             each = left.pop()
@@ -197,7 +196,7 @@ class _File:
             if what := self._changed(each):
                 return what
             if isinstance(each, ast.AugAssign) and isinstance(each.op, ast.Add) and dotted(each.target) == "sys.path":
-                continue  # what stands last hides nothing
+                continue  # appending hides no module
             left.extend(ast.iter_child_nodes(each))
         return ""
 
@@ -216,7 +215,7 @@ class _File:
         return ""
 
     def _told(self, statement: ast.stmt) -> list[Step] | None:
-        """What a simple statement does, if that can be told: nothing, as a rule."""
+        """The steps of a simple statement, usually none; None if it cannot be evaluated."""
         try:
             match statement:
                 case ast.Assign(targets=[ast.Name(id=name)], value=value):
@@ -261,8 +260,8 @@ class _File:
 
 
 def files_of_module(name: str, roots: Sequence[str]) -> list[str]:
-    """The files that ``python -m name`` would run, as far as it can be told without importing anything: those of the
-    packages that it is in, and its own.
+    """The files that ``python -m name`` would run, as far as can be determined without an import: the module's own, and
+    those of its packages.
     """
     parts = name.split(".")
     for root in roots:
@@ -275,7 +274,7 @@ def files_of_module(name: str, roots: Sequence[str]) -> list[str]:
 
 
 def _own_files(importer: str, found: Found, roots: Sequence[str]) -> list[str]:
-    """The files of what is imported, if that is of the project; with those of the packages that it is in."""
+    """The files of an imported module, if it belongs to the project, with those of its packages."""
     level, module, names = found
     if level:
         return list(dict.fromkeys(_relative_files(importer, level, module, names)))
@@ -306,5 +305,5 @@ def _relative_files(file: str, level: int, module: str, names: Iterable[str]) ->
 
 
 def _files(base: str) -> Iterator[str]:
-    """The file of a module, if it is one, and of a package."""
+    """The files that exist for this module name: a module's, a package's."""
     return filter(os.path.isfile, (f"{base}.py", os.path.join(base, "__init__.py")))

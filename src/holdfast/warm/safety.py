@@ -1,6 +1,6 @@
-"""Whether a process can be forked after its imports, and its copies each be as if they had done them.
+"""Whether a process can be forked after its imports, so that each copy behaves as if it had done them itself.
 
-It can if the imports left nothing that copies would share or lose, and did not ask what each copy has of its own.
+It can if the imports left nothing that copies would share or lose, and read nothing that differs between workers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 THREAD_END_WAIT_S = 1.0
-"""How long a thread that was joined may take to leave the kernel."""
+"""How long a joined thread may take to leave the kernel."""
 
 _MEMORY_DEVICES = 1
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
@@ -33,11 +33,11 @@ OWN_VARIABLES = frozenset(
         *("TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_TIMER_FILE", "HOLDFAST_GENERATION", "HOLDFAST_WORKER_PAGE"),
     )
 )
-"""Variables that a worker has and the process that imports for it has not."""
+"""The variables that a worker has and the template lacks."""
 
 
-class Environment(os._Environ[str]):  # noqa: SLF001 - what os.environ is
-    """``os.environ`` that takes note of who asks for what workers have each their own of."""
+class Environment(os._Environ[str]):  # noqa: SLF001 - the class of os.environ
+    """An ``os.environ`` that records access to variables which differ between workers."""
 
     asked: str
 
@@ -59,11 +59,11 @@ class Environment(os._Environ[str]):  # noqa: SLF001 - what os.environ is
 
 
 class Safety:
-    """What the process was like before the imports. `problem` says what they did to it that copies cannot live with."""
+    """The state of the process before the imports. `problem` says which of their changes rules out a fork."""
 
     def __init__(self) -> None:
         self.fds: dict[int, bool] = {}
-        """What the imports have open, and copies can have; whether other programs inherit it."""
+        """The descriptors that the imports left open and copies may have, and whether programs inherit them."""
         self._fds = _open_fds()
         self._handlers = _handlers()
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -79,13 +79,13 @@ class Safety:
         os.environ.__class__ = Environment
 
     def finish(self) -> None:
-        """The imports are done."""
+        """Stop recording: the imports are done."""
         os.mkdir = self._mkdir
         os.environ.__class__ = self._environ
         del os.environ.asked  # type: ignore[attr-defined]
 
     def problem(self) -> str:
-        """What was done since the last look, as the rest of a sentence; or ""."""
+        """What the imports did, as the rest of a sentence; "" if a fork is still safe."""
         if os.environ.__class__ is not Environment:
             return "replaced os.environ"
         if name := os.environ.asked:
@@ -108,12 +108,12 @@ class Safety:
         return self._descriptors()
 
     def temporary_directories(self) -> list[str]:
-        """Those that the imports made, and did not remove."""
+        """The temporary directories that the imports made and did not remove."""
         return [path for path in self._temporary if os.path.isdir(path)]
 
     def _make_directory(self, path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
         self._mkdir(path, mode, dir_fd=dir_fd)
-        if sys._getframe(1).f_globals.get("__name__") == "tempfile":  # noqa: SLF001 - who makes it is the question
+        if sys._getframe(1).f_globals.get("__name__") == "tempfile":  # noqa: SLF001 - the caller is what matters
             self._temporary.append(os.fsdecode(path))
 
     def _descriptors(self) -> str:
@@ -127,9 +127,9 @@ class Safety:
 
 
 def hidden_module(directory: str, unharmed: Iterable[str]) -> str:
-    """A file of the program's own that hides a module which was imported already, as another; or "".
+    """A file of the program that shadows a module which was already imported from elsewhere; "" if there is none.
 
-    `unharmed` are modules that are there before a program begins, which it cannot hide.
+    `unharmed` are modules that exist before a program begins, so that it cannot shadow them.
     """
     try:
         names = os.listdir(directory)
@@ -159,7 +159,7 @@ def _is_same(one: str, other: str) -> bool:
 
 
 def _main() -> tuple[int, dict[str, int]]:
-    """What ``__main__`` is, and what is in it."""
+    """The identity of ``__main__`` and its contents."""
     main = sys.modules["__main__"]
     return id(main), {name: id(value) for name, value in vars(main).items()}
 
@@ -167,15 +167,15 @@ def _main() -> tuple[int, dict[str, int]]:
 def _open_fds() -> set[int]:
     found = set()
     for fd in map(int, os.listdir("/proc/self/fd")):
-        with suppress(OSError):  # that of the list itself
+        with suppress(OSError):  # the descriptor of the listing itself
             os.fstat(fd)
             found.add(fd)
     return found
 
 
 def _has_threads() -> bool:
-    """Threads that a fork does not end. Those of OpenBLAS, for one, end when a fork is near and come back when they are
-    needed.
+    """Whether there are threads that a fork does not end. OpenBLAS, for one, ends its threads before a fork and
+    restarts them on demand.
     """
     if len(os.listdir("/proc/self/task")) == 1:
         return False
@@ -185,7 +185,7 @@ def _has_threads() -> bool:
     import warnings
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # there are threads, and that is the question
+        warnings.simplefilter("ignore")  # Python warns about a fork with threads
         pid = os.fork()
     if pid == 0:
         os._exit(0)
@@ -217,12 +217,12 @@ def _has_children() -> bool:
 
 
 def _handlers() -> dict[object, object]:
-    """Which signals are handled, by Python and by others."""
+    """The signal handlers, of Python and of native code."""
     found: dict[object, object] = {int(signum): signal.getsignal(signum) for signum in signal.valid_signals()}
     ours = sum(1 << (signum - 1) for signum in signal.valid_signals())
     faulthandler = sys.modules.get("faulthandler")
     if faulthandler is not None and faulthandler.is_enabled():
-        ours &= ~sum(1 << (signum - 1) for signum in _FAULTS)  # they are set anew in a worker
+        ours &= ~sum(1 << (signum - 1) for signum in _FAULTS)  # a worker sets them again
     with open("/proc/self/status") as file:
         for line in file:
             name, _, value = line.partition(":")
@@ -232,6 +232,6 @@ def _handlers() -> dict[object, object]:
 
 
 def _shared_memory() -> set[str]:
-    """Mappings that a copy would share, and could write to."""
+    """The writable mappings that a copy would share."""
     with open("/proc/self/maps") as file:
         return {line for line in file if "w" in (modes := line.split(maxsplit=2)[1]) and "s" in modes}

@@ -1,4 +1,4 @@
-"""The agent's end of a template: starts it, waits for its imports, asks it for keepers."""
+"""The agent's end of a template: starts it, waits for its imports, requests keepers."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ if TYPE_CHECKING:
     from holdfast.processes.launch import LastWill
 
 DESCRIPTORS_MAX = 250
-"""How many descriptors one message carries: the kernel takes 253."""
+"""How many descriptors one message carries: the kernel allows 253."""
 
 ANSWER_WAIT_S = 30.0
-"""A template that does not answer in this time is given up."""
+"""The timeout of an answer. A template that does not answer in time is abandoned."""
 
 END_WAIT_S = 1.0
-"""How long a template that has hung up may take to end, before it is ended."""
+"""How long a template may take to exit after its socket closed, before it is killed."""
 
 IMPORTS_MAX_S = 300.0
-"""How long workers that could start wait for imports; after that they do without."""
+"""How long workers that could start wait for the imports; after that they start cold."""
 
 DEATHS_MAX = 3
-"""So many templates may die of their imports before it is clear that the next one would, too."""
+"""After so many templates died during their imports, the agent starts no other."""
 
 _ANSWER_FDS = 1
 
 TOO_OLD = 78
-"""The exit code of an interpreter that is none of ours."""
+"""The exit code of an interpreter that is too old for holdfast."""
 
 _BOOT = (
     f"import sys; sys.version_info >= (3, 11) or sys.exit({TOO_OLD}); modules = [*sys.modules]; "
-    # Ours is found by its place. All else is looked for as the workers do, without the directory that -c adds.
+    # Find our package by its path. Everything else is found as in the workers, without the directory that -c adds.
     "del sys.path[: 1 - sys.flags.safe_path]; sys.path.insert(0, sys.argv[1]); import holdfast; del sys.path[0]; "
     "from holdfast.warm.zygote import serve; program = serve(int(sys.argv[2]), modules); "
     "del sys, modules, holdfast, serve; program()"
 )
-# What stands behind the two arguments is for ps and pkill: the program that the workers will be.
+# The words after the two arguments are for ps and pkill: the program that the workers will run.
 
 _NOTHING: tuple[bytes, list[int], int, None] = (b"", [], 0, None)
 
@@ -59,10 +59,10 @@ log = get_logger(__name__)
 
 
 class Template:
-    """A process that workers can be forked from. It is made anew when it is gone or out of date.
+    """A process that workers are forked from. It is replaced when it has died or is out of date.
 
-    `command` is what a worker runs, ``python -u [-m] program arguments``; for functions it is the interpreter alone,
-    and `source` the file that they are in. `modules` are those to import, or None for what the program imports.
+    `command` is what a worker runs, ``python -u [-m] program arguments``. For functions it is the interpreter alone,
+    and `source` is the file that they are in. `modules` are the modules to import, or None for the program's imports.
     """
 
     def __init__(self, command: Sequence[str], modules: Sequence[str] | None = None, source: str | None = None) -> None:
@@ -75,15 +75,15 @@ class Template:
         self._importing = ""
         self._is_hopeless = False
         self._deaths = 0
-        self._exit_code: int | None = None  # of the last one, if it ended by itself
+        self._exit_code: int | None = None  # of the last template, if it ended by itself
 
     @property
     def pid(self) -> int:
-        """Its process identifier; -1 while there is none."""
+        """Its process id; -1 without a process."""
         return self._pid
 
     def start(self) -> None:
-        """Begin with the imports; returns at once. Said again, it does nothing while the template lives."""
+        """Start the imports; returns at once. Does nothing while the template lives."""
         if self._control is not None or self._is_hopeless:
             return
         if option := _option_in(self._command[1:]):
@@ -100,7 +100,7 @@ class Template:
                 [python, *self._flags(), "-c", _BOOT, root, str(theirs.fileno()), *self._command[1:]],
                 os.environ,
                 file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), theirs.fileno())],
-                setsid=True,  # Ctrl-C on a terminal is the agent's
+                setsid=True,  # Ctrl-C on a terminal goes to the agent only
             )
         except (OSError, NotImplementedError) as error:
             ours.close()
@@ -130,13 +130,13 @@ class Template:
             "agent_pid": os.getpid(),
         }
         with _file_with(brief) as fd:
-            self._send(b"brief", [fd])  # if it has died, that will be seen
+            self._send(b"brief", [fd])  # if it has died, the next receive will notice
 
     def is_ready(self) -> bool:
         """Whether workers can be forked from it now; waits for its imports. A signal raises.
 
-        One that has died is made anew for the next time, and this time workers start without it. One that has imported
-        files which have changed since is made anew now.
+        A template that has died is replaced for the next time, and this time workers start cold. A template is replaced
+        now if files that it imported have changed since.
         """
         if self._has_imported and self._is_out_of_date():
             self.close()
@@ -186,7 +186,7 @@ class Template:
         fds: Sequence[int],
         will: LastWill | None = None,
     ) -> tuple[int, int]:
-        """A keeper of `launches` in a copy of the template: its process identifier, and a pidfd of it.
+        """Fork a keeper of `launches` from the template. Returns its process id and a pidfd.
 
         Raises:
             NoTemplateError: the template cannot do that.
@@ -217,18 +217,18 @@ class Template:
         return keeper, received[0]
 
     def close(self) -> None:
-        """End the template. Keepers that came from it go on."""
+        """End the template. Its keepers continue."""
         control, self._control = self._control, None
         can_end_itself, self._has_imported = self._has_imported, False
         self._exit_code = None
         if control is not None:
-            has_ended = _has_ended(self._pid)  # by itself
+            has_ended = _has_ended(self._pid)  # without our help
             control.close()
             with suppress(ProcessLookupError, ChildProcessError):
-                if can_end_itself:  # and what a keeper that was killed has left
+                if can_end_itself:  # and kill what a killed keeper has left
                     os.kill(self._pid, signal.SIGCONT)
                     _wait_for_end(self._pid)
-                # Our child, unreaped, and its group: an import may have started something.
+                # Our child, unreaped, and its group: an import may have started processes.
                 os.killpg(self._pid, signal.SIGKILL)
                 _, status = os.waitpid(self._pid, 0)
                 if has_ended:
@@ -244,14 +244,14 @@ class Template:
             return ""
         return f" ({signal.Signals(-code).name})" if -code in {*signal.Signals} else f" (signal {-code})"
 
-    # What is said
+    # Messages
 
     def _ask(self, what: bytes, fds: Sequence[int]) -> tuple[dict[str, str], list[int]]:
-        """What the template answers; nothing if it has died, or may as well have."""
+        """The template's answer; empty if it has died or does not respond."""
         if self._control is None:
             return {}, []
         with suppress(ProcessLookupError):
-            os.kill(self._pid, signal.SIGCONT)  # our child, unreaped; somebody may have stopped it
+            os.kill(self._pid, signal.SIGCONT)  # our child, unreaped; it may have been stopped
         if not self._send(what, fds):
             self.close()
             return {}, []
@@ -271,8 +271,9 @@ class Template:
         return True
 
     def _receive(self, patience_s: float | None) -> tuple[dict[str, str], list[int]]:
-        """What the template says next; nothing if it has died, or talks nonsense, which ends it. A signal raises, and
-        ends the template: what it has to say would be taken for the answer to another question.
+        """The template's next message; empty if it has died. An invalid message ends the template.
+
+        A signal raises, and ends the template: otherwise its pending answer would be taken for the next one.
         """
         import socket
 
@@ -291,7 +292,7 @@ class Template:
         said = decode(data)
         if not said:
             if has_answered and not data:
-                _wait_for_end(self._pid)  # the kernel closes its socket first
+                _wait_for_end(self._pid)  # the kernel closes its socket before it exits
             for fd in fds:
                 os.close(fd)
             self.close()
@@ -321,7 +322,7 @@ class Template:
 
 @contextmanager
 def _file_with(content: Any) -> Iterator[int]:
-    """A descriptor of memory that holds `content`."""
+    """A memory file that holds `content`; yields its descriptor."""
     fd = os.memfd_create("holdfast-warm")
     try:
         with open(fd, "wb", closefd=False) as file:
@@ -332,7 +333,7 @@ def _file_with(content: Any) -> Iterator[int]:
 
 
 def _option_in(words: Sequence[str]) -> str:
-    """An option of the interpreter that only the interpreter itself can heed."""
+    """An interpreter option that only a new interpreter can apply; "" if there is none."""
     left = [word for word in words if word != "-u"]
     return left[0] if left and left[0].startswith("-") and left[0] != "-m" else ""
 

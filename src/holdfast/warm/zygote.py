@@ -1,6 +1,7 @@
 """The template: a process that has imported what workers need, and forks a keeper with its workers on request.
 
-It has one thread, and nothing open that workers must not share: if the imports left it otherwise, it says so and ends.
+It has one thread, and nothing open that workers must not share. If the imports break this rule, it reports that and
+ends.
 """
 
 from __future__ import annotations
@@ -35,23 +36,23 @@ if TYPE_CHECKING:
     from holdfast.warm.reading import Reading, Step
 
 DESCRIPTORS_MAX = 250
-"""How many descriptors one message carries: the kernel takes 253."""
+"""How many descriptors one message carries: the kernel allows 253."""
 
 FIRST_DESCRIPTOR = 100
-"""The template's own begin here, so that what imports open has the numbers that it has in any program."""
+"""The template's own descriptors start here, so that those which imports open have the same numbers as elsewhere."""
 
 _LIBRARY_DIRECTORIES = ("site-packages", "dist-packages")
 
 
 def serve(fd: int, modules: Iterable[str]) -> Callable[[], None]:
-    """Be the template; returns only in a worker: what it is to run. `modules` are those of every interpreter."""
+    """Be the template. Returns only in a worker, with the function to run. `modules` are those of every interpreter."""
     control = socket.socket(fileno=_out_of_the_way(fd))
     _, received, _, _ = socket.recv_fds(control, MESSAGE_MAX_BYTES, 1)
     if not received:
-        os._exit(0)  # the agent has gone
+        os._exit(0)  # the agent is gone
     brief = _read(received[0])
     os.close(received[0])
-    # That is the thread that started us, and it closes us before it ends.
+    # The parent here is the thread that started us; it closes us before it ends.
     die_with_parent(signal.SIGKILL)
     if os.getppid() != brief["agent_pid"]:
         os._exit(0)
@@ -88,12 +89,12 @@ class _Template:
         self._files: list[Any] = []
 
     def run(self) -> None:
-        """Import, and answer until the agent has gone. Raises `Becoming` in a worker."""
+        """Import, and answer requests until the agent is gone. Raises `Becoming` in a worker."""
         if self._program.name:
             begin(self._program)
-        # Before all others: so it is the last thing that happens in a worker.
+        # Registered before all others, so that it runs last in a worker.
         atexit.register(lambda: write_files(self._files))
-        adopt_orphans()  # what an import leaves running must not outlive us, nor what a keeper that is killed does
+        adopt_orphans()  # processes left by an import or a killed keeper must not outlive us
         safety = Safety()
         if problem := self._import_all(safety):
             self._clean_up(safety)
@@ -122,11 +123,11 @@ class _Template:
     # Importing
 
     def _import_all(self, safety: Safety) -> str:
-        """Import; returns what makes it impossible to fork this process, or ""."""
+        """Import. Returns why this process cannot be forked, or ""."""
         if problem := _unsupported():
             return problem
         count = len(sys.modules)
-        if problem := safety.problem():  # not that there was an import yet, but sitecustomize and the like have run
+        if problem := safety.problem():  # no import yet, but sitecustomize and the like have run
             return f"the start of Python {problem}"
         for step in self._steps():
             if not self._do(step):
@@ -152,7 +153,7 @@ class _Template:
         return self._reading.steps
 
     def _do(self, step: Step) -> bool:
-        """What the program will do, and imports may notice. Whether it was an import."""
+        """Do one step of the program. Returns whether it was an import."""
         from holdfast.warm.reading import IMPORT, PLACE, SET_DEFAULT, UNSET
 
         name, value = step.name, step.value
@@ -160,10 +161,11 @@ class _Template:
             if self._given is not None or _is_library(name):
                 self._import(name, value)
             return True
-        # A place has been heeded. Of what each worker has its own of, an import that asks is told of.
+        # `PLACE` is handled elsewhere. A variable that differs between workers stays unset: an import that reads it is
+        # reported.
         if step.kind == PLACE or name in OWN_VARIABLES:
             return False
-        # The worker does the same itself: it is no change that imports made.
+        # The worker repeats this step itself, so it must not count as a change by imports.
         for env in (os.environ, self._env):
             if step.kind == UNSET:
                 env.pop(name, None)
@@ -174,7 +176,7 @@ class _Template:
     def _import(self, name: str, parts: Sequence[str]) -> None:
         if name not in sys.modules:
             self._say({"importing": name})
-        # What cannot be imported is the workers' affair: they may have a way around it.
+        # Failed imports are left to the workers: they may handle them.
         try:
             __import__(name, None, None, parts)
         except KeyboardInterrupt:
@@ -196,7 +198,7 @@ class _Template:
         else:
             files = [program.path]
         roots = [here, *(os.path.dirname(os.path.realpath(path)) for path in files[-1:])]
-        # A function's file is imported; that of a program is what it runs.
+        # A function's file is imported; a program's file is run.
         return read(files, roots, files[-1] if files and self._source is None else "")
 
     def _hidden(self) -> str:
@@ -206,7 +208,7 @@ class _Template:
         return next(filter(None, found), "")
 
     def _settle(self) -> None:
-        """What was done once must not be done by every copy."""
+        """Finish everything that the copies must not repeat."""
         import ctypes
 
         for stream in (sys.stdout, sys.stderr):
@@ -215,16 +217,16 @@ class _Template:
         ctypes.CDLL(None).fflush(None)
         gc.collect()
         self._files = open_files() if self._fds else []
-        # Copies share its memory for as long as nobody looks at it.
+        # Copies share this memory as long as the garbage collector does not touch it.
         gc.freeze()
         now_ns = time.time_ns()
         for path in _files():
             if (stamp := _stamp(path)) is not None:
-                # One that was written meanwhile may have been imported before that.
+                # A file that was written meanwhile may have been imported before the write.
                 self._stamps[path] = (0, 0, 0) if self._began_ns <= stamp[0] <= now_ns else stamp
 
     def _clean_up(self, safety: Safety) -> None:
-        """There will be no worker that what the imports left could be for."""
+        """Remove what the imports left: there will be no workers."""
         end_children()
         if directories := safety.temporary_directories():
             import shutil
@@ -237,7 +239,7 @@ class _Template:
     def _answer(self) -> bool:
         try:
             data, fds, flags, _ = socket.recv_fds(self._control, MESSAGE_MAX_BYTES, DESCRIPTORS_MAX)
-        except ConnectionResetError:  # the agent has gone without having heard us
+        except ConnectionResetError:  # the agent closed without reading our messages
             return False
         if not data:
             return False
@@ -260,7 +262,7 @@ class _Template:
         return {"stale": changed} if changed else {"fresh": True}
 
     def _read_otherwise(self) -> str:
-        """A file of the program that has changed, in such a way that imports would not be done as they were; or ""."""
+        """A changed file of the program, if imports would now be done differently; else ""."""
         if self._reading is None:
             return ""
         changed = next((path for path, stamp in self._read_stamps.items() if _stamp(path) != stamp), "")
@@ -280,7 +282,7 @@ class _Template:
         if taken := self._fds.keys() & set(request["fds"]):
             self._say({"refused": f"an import has the descriptor {min(taken)}"})
             return
-        self._reap()  # keepers that have ended since; nobody is to see them
+        self._reap()  # keepers that have ended since, so that the copy does not see them
         signals = SignalSetup.block_all()
         try:
             pid = os.fork()
@@ -293,12 +295,12 @@ class _Template:
         self._keepers.add(pid)
         signals.unblock()
         pidfd = os.pidfd_open(pid)
-        with suppress(OSError):  # an agent that is gone
+        with suppress(OSError):  # the agent is gone
             socket.send_fds(self._control, [encode({"keeper": pid})], [pidfd])
         os.close(pidfd)
 
     def _become_keeper(self, request: dict[str, Any], fds: list[int]) -> None:
-        """In the copy; leaves only as a worker that is about to become its program."""
+        """In the copy. Leaves only in a worker that is about to become its program."""
         try:
             signal.set_wakeup_fd(-1)
             os.close(self._control.detach())
@@ -315,7 +317,7 @@ class _Template:
             will = LastWill(request["will"], wills[0]) if wills else None
             signals = SignalSetup(*request["signals"])
             launches = [self._launch(*plain) for plain in request["launches"]]
-        except BaseException:  # noqa: BLE001 - this copy must not go on as a second template
+        except BaseException:  # noqa: BLE001 - this copy must not continue as a second template
             sys.excepthook(*sys.exc_info())
             os._exit(1)
         keep(launches, (commands, reports, shared), request["agent_pid"], signals, will, is_child=False)
@@ -326,7 +328,7 @@ class _Template:
         if not isinstance(program, tuple):
             return Launch(rank, program, env, out, err, kept, in_process=True)
         call = PickledCall(*program)
-        if call.is_fresh:  # its end is that of an interpreter
+        if call.is_fresh:  # it ends as an interpreter does
             return Launch(rank, call, env, out, err, kept, in_process=True)
 
         def fresh_call() -> int:
@@ -336,7 +338,7 @@ class _Template:
         return Launch(rank, fresh_call, env, out, err, kept)
 
     def _reap(self) -> bool:
-        """Take note of keepers that have ended, and end what they left if they were killed. Whether there was any."""
+        """Reap ended keepers, and kill the orphans of keepers that were killed. Returns whether there were orphans."""
         with suppress(ChildProcessError):
             while pid := os.waitpid(-1, os.WNOHANG)[0]:
                 self._keepers.discard(pid)
@@ -347,14 +349,14 @@ class _Template:
         return bool(strays)
 
     def _say(self, message: dict[str, Any]) -> None:
-        flags = socket.MSG_DONTWAIT if "importing" in message else 0  # nobody may be listening yet
-        with suppress(OSError):  # an agent that is gone
+        flags = socket.MSG_DONTWAIT if "importing" in message else 0  # the agent may not be reading yet
+        with suppress(OSError):  # the agent is gone
             self._control.send(encode(message), flags)
 
     # In a worker
 
     def become(self, launch: Launch) -> Callable[[], None]:
-        """Be the process of `launch`; returns what is left: to run it."""
+        """Become the process of `launch`. Returns the function that runs it."""
         freshen(launch.env, self._fds)
         program = launch.program
         if isinstance(program, PickledCall):
@@ -370,7 +372,7 @@ def _out_of_the_way(fd: int) -> int:
 
     try:
         moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR)
-    except OSError:  # beyond the limit of this process
+    except OSError:  # above this process's limit
         os.set_inheritable(fd, False)
         return fd
     os.close(fd)
@@ -386,7 +388,7 @@ def _unsupported() -> str:
 
 
 def _is_library(name: str) -> bool:
-    """Whether it is a module of an installed package, or of Python itself."""
+    """Whether the module belongs to an installed package, or to Python itself."""
     import sysconfig
     from importlib.util import find_spec
 
@@ -409,20 +411,20 @@ def _is_installed(path: str) -> bool:
 
 
 def _place(ends: Sequence[int], wanted: dict[int, int]) -> tuple[int, ...]:
-    """Give descriptors the numbers that they are wanted at. Returns where `ends` are, which may be anywhere else."""
+    """Move descriptors to the numbers in `wanted`. Returns the new numbers of `ends`, which may be any others."""
     free: list[int] = []
     moved: list[int] = []
     for end in ends:
         while end in wanted:
             free.append(end)
-            end = os.dup(end)  # noqa: PLW2901 - a number that nobody wants
+            end = os.dup(end)  # noqa: PLW2901 - a number that is not wanted
         moved.append(end)
     for fd in free:
         os.close(fd)
     waiting = {number: fd for number, fd in wanted.items() if number != fd}
     while waiting:
         number = next((number for number in waiting if number not in waiting.values()), None)
-        if number is None:  # each is in another's place
+        if number is None:  # a cycle: each number is held by another
             number = next(iter(waiting))
             holder = next(other for other, fd in waiting.items() if fd == number)
             waiting[holder] = os.dup(number)
