@@ -1,4 +1,4 @@
-"""Start, watch and stop a set of processes on this machine, keep their logs, and leave no orphans."""
+"""Starts, watches and stops a set of processes on this machine, keeps their logs, and leaves no orphans."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,5 +1,6 @@
-"""Functions that no other process could import: those of a notebook's cell or an interactive session, lambdas, and
-functions made by functions. They travel as code, through cloudpickle, and so do their arguments.
+"""Functions that another process cannot import: from notebooks or interactive sessions, lambdas, nested functions.
+
+cloudpickle sends them as code, with their arguments.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def needs_value(function: Callable[..., Any]) -> bool:
-    """Whether `function` has no name by which a fresh interpreter finds it."""
-    # A partial; functools itself need not be imported.
+    """Whether a fresh interpreter cannot find `function` by name."""
+    # A partial, recognised without importing functools.
     while hasattr(function, "func") and hasattr(function, "keywords"):
         function = function.func
     named: Any = function if hasattr(function, "__qualname__") else type(function)
@@ -28,7 +29,7 @@ def needs_value(function: Callable[..., Any]) -> bool:
 
 
 class ByValue:
-    """Pickled, it becomes a copy of what it holds."""
+    """When pickled, becomes a copy of the object that it holds."""
 
     def __init__(self, held: object) -> None:
         self._held = held
@@ -38,7 +39,7 @@ class ByValue:
 
 
 def dumps(held: object) -> bytes:
-    """`held` as bytes that `pickle.loads` understands where cloudpickle is installed."""
+    """`held` as bytes for `pickle.loads`, which needs cloudpickle installed."""
     try:
         import cloudpickle
     except ImportError:

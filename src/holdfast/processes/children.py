@@ -1,6 +1,6 @@
-"""The children of this process, whoever they are, and how they are signalled.
+"""All children of this process, and how to signal them.
 
-Only a parent can signal a process safely: as long as it has not reaped it, the number is nobody else's.
+Only a parent can signal a process safely: until it has reaped the child, the pid cannot be reused.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import suppress
 
 
 def end_children() -> None:
-    """The last resort of a keeper that has failed."""
+    """Kill and reap all children. The last resort of a keeper that has failed."""
     with suppress(ChildProcessError):
         while True:
             for pid in children():
@@ -31,7 +31,7 @@ def children() -> list[int]:
 
 
 def is_child(pid: int) -> bool:
-    """Asked of the kernel: /proc may be that of another pid namespace, where the numbers are other processes'."""
+    """Ask the kernel: /proc may show another pid namespace, where the same pid is another process."""
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -42,18 +42,18 @@ def is_child(pid: int) -> bool:
 def _parent_of(pid: str) -> int | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name may hold anything, a ')' included; what follows the last one is regular.
+            # The name may contain anything, even ')'; the fields after the last ')' are regular.
             return int(file.read().rpartition(b")")[2].split()[1])
     except OSError:
         return None
 
 
 def signal_group(leader: int, signum: int) -> None:
-    """To a worker, which leads a group, and to the group. A stopped process acts on a signal once it is continued."""
+    """Signal a worker, which leads a group, and its group. SIGCONT lets a stopped process act on the signal."""
     for each in (signum, signal.SIGCONT):
         try:
             os.killpg(leader, each)
         except ProcessLookupError:
-            os.kill(leader, each)  # forked, and not yet a leader
+            os.kill(leader, each)  # forked, but not a group leader yet
         except PermissionError:
-            pass  # all of the group changed their user; in the end `stuck` names it
+            pass  # the whole group changed its user; in the end `stuck` names it

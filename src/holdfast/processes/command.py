@@ -10,7 +10,7 @@ from holdfast.worker.injection import with_startup
 class SubprocessContext(PContext):
     """Runs ``entrypoint args...`` for each rank, found on PATH. The return values are None.
 
-    One that is a Python program leaves word of how it ended (`holdfast.worker.hooks`).
+    Python programs record how they end (`holdfast.worker.hooks`).
     """
 
     entrypoint: str
@@ -28,4 +28,4 @@ class SubprocessContext(PContext):
         ]
 
     def _return_value(self, rank: int) -> None:
-        """A command returns nothing but its exit code."""
+        """None: a command returns only its exit code."""

@@ -1,18 +1,18 @@
-"""What workers say on a stderr that is not a file: shown as before, and the end of it kept for their failure.
+"""Shows the workers' stderr if it is not a file, and keeps the end of it for failure reports.
 
-The keeper stands between a worker and the console. The worker writes into a pipe, or into a terminal of its own where
-the console is one, so that it finds there what it would have found: a terminal of the same size. The keeper reads,
-keeps the end, and passes every byte on unchanged. Where stdout and stderr are the same console they are the same pipe,
-and lines come out in the order in which they were written. Where they differ, stdout is none of our business.
+The keeper stands between a worker and the console. The worker writes into a pipe, or into a terminal of its own if the
+console is one, so that it still finds a terminal of the same size. The keeper reads, keeps the end, and passes every
+byte on unchanged. If stdout and stderr are the same console, they are the same pipe, and lines keep their order. If
+they differ, stdout is left alone.
 
-A console may take nothing for hours: Ctrl-S, a pager, a full pipe. The descriptor is shared with others, so it cannot
-be made non-blocking, and the keeper must not block. So a thread writes to the console, and the keeper fills the pipe
-that it reads from. When that is full, the workers' pipes are left alone until there is room, and the workers wait as
-they would have for the console itself.
+A console may accept nothing for hours: Ctrl-S, a pager, a full pipe. Its descriptor is shared with other processes, so
+it cannot be made non-blocking, and the keeper must not block. So a thread writes to the console, and the keeper fills
+the pipe that the thread reads. When that pipe is full, the keeper stops reading the workers' pipes, and the workers
+wait as they would have for the console itself.
 
-A console that fails is no reason for a worker to fail: what a full disk or a terminal that hung up does not take is
-lost. Only when the console is a pipe that nobody reads any more (``| head``) the workers hear of it, as programs in a
-pipeline must: their next write is a broken pipe.
+A failing console must not fail a worker: output that a full disk or a closed terminal rejects is lost. The exception is
+a console that is a pipe without a reader (``| head``). Then the workers' next write is a broken pipe, as in any
+pipeline.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ if TYPE_CHECKING:
     from holdfast.processes.launch import Launch
 
 END_MAX_BYTES = 16 * 1024
-"""How much of the end is kept for each worker."""
+"""How much of the end of each worker's stderr is kept."""
 
 READ_BYTES = 64 * 1024
-"""What one look at a worker takes: all that a pipe holds by default, so that what was written at once is not torn."""
+"""How much one read takes from a worker: a pipe's default capacity, so that one write is not split."""
 
 DRAIN_MAX_BYTES = 1024 * 1024
-"""What is read at once of a worker that ended: as much as a pipe can hold, since its last words are in the pipe. More
-is from a process that it left behind, and can wait.
+"""How much is read at once from a worker that ended: a pipe's maximum capacity, since its last lines are in the pipe.
+Anything beyond that comes from a process that it left behind, and can wait.
 """
 
 WRITE_MAX_BYTES = 16 * 1024
-"""What the console is given at once: small enough for a slow one to show that it goes on."""
+"""How much is written to the console at once: small enough for a slow console to show progress."""
 
 RESERVED_FDS = 32
-"""How many descriptors the keeper leaves for all else that it and its workers-to-be open, however many there are."""
+"""How many descriptors the keeper reserves for its own other needs and those of starting workers."""
 
 COUNT_BYTES = 8
-"""The size of a rank's number in the file of counts, little endian."""
+"""The size of a rank's byte count in the shared file, little endian."""
 
 
 def counts_offset(rank: int) -> int:
-    """Where a rank's number is. The fence is before them."""
+    """Where a rank's byte count is in the shared file. The fence comes first."""
     return FENCE_BYTES + rank * COUNT_BYTES
 
 
@@ -60,9 +60,9 @@ _OUT, _ERR = 1, 2
 
 
 class ConsoleRelay:
-    """The ears of a keeper. Its poll loop calls the handlers that are given to `watch`.
+    """Reads the workers' stderr for a keeper. The keeper's poll loop calls the handlers that are given to `watch`.
 
-    `counts` is a file that holds, for each rank, how many bytes were heard of it.
+    `counts` is a file that holds, for each rank, how many bytes were read from it.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class ConsoleRelay:
     # Around the fork of a worker
 
     def open(self, launch: Launch) -> None:
-        """Before the fork. A worker that cannot be heard, for want of descriptors, has the console itself."""
+        """Before the fork. If descriptors run short, the worker gets the console itself."""
         if launch.stderr not in ("", os.devnull):
             return
         is_shown = not launch.stderr
@@ -103,7 +103,7 @@ class ConsoleRelay:
         )
 
     def connect(self, rank: int) -> tuple[int, ...]:
-        """In the worker: returns which of the standard streams are heard."""
+        """In the worker: connect its streams. Returns which of the standard streams are relayed."""
         stream = self._streams.get(rank)
         if stream is None:
             return ()
@@ -113,7 +113,7 @@ class ConsoleRelay:
         return fds
 
     def forked(self, rank: int) -> None:
-        """In the keeper, after the fork, also if there was none."""
+        """In the keeper, after the fork or a failed fork."""
         stream = self._streams.get(rank)
         if stream is not None:
             os.close(stream.workers_fd)
@@ -121,17 +121,17 @@ class ConsoleRelay:
             self._listen_to(stream)
 
     def fds(self) -> Iterator[int]:
-        """All that no worker may have."""
+        """The descriptors that no worker may have."""
         yield self._counts
         for stream in self._streams.values():
             for fd in (stream.fd, stream.workers_fd):
                 if fd >= 0:
                     yield fd
 
-    # Listening
+    # Reading
 
     def end_of(self, rank: int) -> bytes:
-        """The end of what a worker wrote that has just exited: all of it was read by now."""
+        """The end of the output of a worker that has just exited. Reads the rest of it first."""
         stream = self._streams.get(rank)
         if stream is None:
             return b""
@@ -142,12 +142,12 @@ class ConsoleRelay:
         self._watch(stream.fd, lambda: self._read(stream), select.POLLIN)
 
     def _read(self, stream: _Stream) -> int:
-        """Take what is there; returns how much that was."""
+        """Read what is available; returns the number of bytes."""
         try:
             data = os.read(stream.fd, READ_BYTES)
         except BlockingIOError:
             return 0
-        except OSError:  # a terminal that nobody has open any more
+        except OSError:  # a terminal whose other end is closed
             data = b""
         if not data:
             self._close(stream)
@@ -181,7 +181,7 @@ class ConsoleRelay:
         if self._writer is None:
             try:
                 self._writer = _Writer()
-            except (OSError, RuntimeError):  # no descriptor or no thread is left: better held up than silent
+            except (OSError, RuntimeError):  # out of descriptors or threads: blocking is better than losing output
                 with suppress(BrokenPipeError):
                     _write(_ERR, data)
                 return
@@ -191,7 +191,7 @@ class ConsoleRelay:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """Give the writer what it has room for. While it has none, nobody who would be shown is listened to."""
+        """Give the writer as much as fits. While nothing fits, the streams that are shown are not read."""
         writer = self._writer
         if writer is None or writer.fd < 0:
             self._backlog.clear()
@@ -204,7 +204,7 @@ class ConsoleRelay:
                 self._pause(writer)
             return
         except BrokenPipeError:
-            return  # it has ended, and the poll loop is about to hear of it
+            return  # the writer has ended, and the poll loop will notice
         if self._is_full:
             self._go_on(writer)
         if self._is_finishing:
@@ -226,7 +226,7 @@ class ConsoleRelay:
         return [stream for stream in self._streams.values() if stream.is_shown and stream.fd >= 0]
 
     def _writer_ended(self) -> None:
-        """All is written; or nobody reads the console any more, and those who write to it are told so by the kernel."""
+        """All is written, or the console has no reader any more: closing the pipes lets the kernel tell the workers."""
         writer = self._writer
         assert writer is not None
         self._forget(writer.ended_fd)
@@ -241,7 +241,7 @@ class ConsoleRelay:
     # The end of the set
 
     def finish(self) -> None:
-        """There is no worker any more: nothing is heard from here on, and what was is still to be shown."""
+        """Called when no worker is left: read the rest, close the streams, and let the writer finish."""
         for stream in self._streams.values():
             self._drain(stream)
             self._close(stream)
@@ -255,7 +255,7 @@ class ConsoleRelay:
 
     @property
     def shown_bytes(self) -> int:
-        """What the console has taken so far."""
+        """How many bytes the console has accepted so far."""
         return 0 if self._writer is None else self._writer.count
 
     # Terminals
@@ -267,7 +267,7 @@ class ConsoleRelay:
         return open_terminal(self._window)
 
     def _follow_window(self) -> None:
-        """The console's size may have changed. Nobody tells us: it is not the terminal that controls the keeper."""
+        """Adopt a new console size. No signal announces it: the console is not the keeper's controlling terminal."""
         from holdfast.processes.terminal import set_window, window_of
 
         window = window_of(_ERR)
@@ -279,7 +279,7 @@ class ConsoleRelay:
 
 
 class _Stream:
-    """What one worker says."""
+    """The output of one worker."""
 
     __slots__ = ("count", "end", "fd", "is_both", "is_shown", "is_terminal", "rank", "workers_fd")
 
@@ -302,9 +302,9 @@ class _Stream:
 
 
 class _Writer:
-    """A thread that writes to the console what it finds in a pipe, and may be held up there.
+    """A thread that copies a pipe to the console, and may block there.
 
-    Signals are no concern of it: the keeper ignores them, but for one that is told to its poll loop by a pipe.
+    It needs no signal handling: the keeper ignores all signals but one, which a pipe reports to its poll loop.
     """
 
     def __init__(self) -> None:
@@ -323,7 +323,7 @@ class _Writer:
             raise
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Signal the end of the output."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -340,16 +340,16 @@ class _Writer:
 
 
 def _write(fd: int, data: bytes) -> None:
-    """Write all of it, however long that takes. What cannot be written is lost.
+    """Write all of it, however long that takes. Output that cannot be written is lost.
 
     Raises:
-        BrokenPipeError: nobody reads it any more.
+        BrokenPipeError: the console has no reader any more.
     """
     view = memoryview(data)
     while view:
         try:
             view = view[os.write(fd, view) :]
-        except BlockingIOError:  # another user of this descriptor wanted it so
+        except BlockingIOError:  # another user of this descriptor made it non-blocking
             poll = select.poll()
             poll.register(fd, select.POLLOUT)
             poll.poll()
@@ -360,6 +360,6 @@ def _write(fd: int, data: bytes) -> None:
 
 
 def _are_same(one: int, other: int) -> bool:
-    """Whether what is written to both ends up in the same place."""
+    """Whether both descriptors lead to the same file."""
     stats = [os.fstat(fd) for fd in (one, other)]
     return len({(stat.st_dev, stat.st_ino, stat.st_rdev) for stat in stats}) == 1

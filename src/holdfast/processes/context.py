@@ -1,4 +1,4 @@
-"""A set of processes from its start to its end, seen by the program that started it."""
+"""A set of processes from start to end, as seen by the program that started it."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ if TYPE_CHECKING:
     from holdfast.processes.tail import TailLog
 
 FILTERED_LOG_MODE = 0o666
-"""Before the umask, as that of the other logs."""
+"""Before the umask, as for the other logs."""
 
 CATCH_UP_MAX_S = 10.0
-"""How long a set that failed or was stopped waits for a slow console to show its last lines. One that ended well waits
-as long as the console takes any.
+"""How long a set that failed or was stopped waits for a slow console to show its last lines. A set that ended well
+waits as long as the console accepts any.
 """
 
 SHUTDOWN_TIMEOUT_S = 30
-"""How long processes have between the stop signal and SIGKILL, where nobody says otherwise."""
+"""The default time between the stop signal and SIGKILL."""
 
 
 class RunProcsResult:
-    """How a set ended: what each process returned, or which failed by themselves, and where their output is.
+    """How a set ended: what each process returned, or which ones failed by themselves, and where their output is.
 
     `terminated` has the exit codes of processes that were stopped, because a sibling failed or the set was closed.
-    They are neither successes nor failures. `late_crashes` has the processes that crashed while their interpreter
-    ended, after their program had ended well. They are among the successes.
+    They are neither successes nor failures. `late_crashes` has the processes that crashed during interpreter shutdown,
+    after their program had ended well. They count as successes.
     """
 
-    __hash__ = None  # type: ignore[assignment]  # the fields can change
+    __hash__ = None  # type: ignore[assignment]  # the fields are mutable
 
     def __init__(
         self,
@@ -79,8 +79,8 @@ class RunProcsResult:
 class PContext:
     """A set of processes that is started, waited for and closed as one.
 
-    `start_processes` makes one. It is also a context manager that closes at the end. Its `fileno` is readable
-    when `wait(0)` may have something to say, for callers with an event loop of their own.
+    `start_processes` creates one. As a context manager, it closes at the end. For callers with their own event loop,
+    `fileno` is readable when `wait(0)` may have news.
     """
 
     def __init__(
@@ -113,16 +113,14 @@ class PContext:
         self._is_in_a_hurry = False
         self._keeper: KeeperClient | None = None
         self.template: KeeperSource | None = None
-        """What the processes are forked from, if that is set before the start and can be used then."""
+        """The template to fork the processes from. Set it before the start; it is used if it is ready then."""
         self.before_stop: Callable[[list[int]], None] | None = None
-        """Called when a process has failed, just before the others are stopped, with the ranks of those that run."""
+        """Called when a process has failed, just before the others are stopped, with the ranks that still run."""
         self._disturbed: dict[int, float] = {}
         self.will: LastWill | None = None
-        """What is to happen when this process has died and nothing is left of the set, if that is set before the
-        start.
-        """
+        """The command to run when this process has died and no process of the set is left. Set it before the start."""
         self.strict_exit = False
-        """Whether a process fails that crashes after its program has ended well."""
+        """Whether a crash after a good end of the program counts as a failure."""
         self._is_late: dict[int, bool] = {}
         self._is_warm = False
         self._oom_watch: OomWatch | None = None
@@ -132,28 +130,28 @@ class PContext:
         self._finishing = _thread.RLock()
         self._owner_pid = os.getpid()
 
-    # What a kind of process brings
+    # For subclasses
 
     def _launches(self) -> list[Launch]:
         """The programs of the set."""
         raise NotImplementedError
 
     def _return_value(self, rank: int) -> Any:
-        """What the process of `rank`, which exited with 0, returned."""
+        """The return value of `rank`, whose process exited with 0."""
         raise NotImplementedError
 
     def _ended_well(self, rank: int) -> bool:
-        """Whether the program of `rank` had come to a good end before its process ended."""
+        """Whether the program of `rank` ended well before its process ended."""
         from holdfast.processes.postmortem import has_ended_well
 
         assert self._keeper is not None
         return has_ended_well(self.envs[rank], self._keeper.pids[rank])
 
     def _release(self) -> None:
-        """Free what the set held; its processes are gone."""
+        """Free the set's resources; its processes are gone."""
 
     def _environment(self, rank: int) -> dict[str, str]:
-        """All of the environment of a process."""
+        """The whole environment of a process."""
         for name, value in self.envs[rank].items():
             check_text(f"{self.name}: rank {rank}: environment variable {name!r}", value)
             if not name or "=" in check_text(f"{self.name}: rank {rank}: environment", name):
@@ -163,7 +161,7 @@ class PContext:
     # Starting
 
     def start(self) -> None:
-        """Start all processes, or none: one that cannot start raises the reason, such as FileNotFoundError."""
+        """Start all processes, or none: if one cannot start, its error is raised, such as FileNotFoundError."""
         if self._keeper is not None or self._result is not None:
             raise ValueError(f"{self.name} was started before; make another context to start it again")
         handlers.install()
@@ -178,7 +176,7 @@ class PContext:
         with Uninterrupted():
             said = self._fence_at
             self._keeper = keeper = self._keep()
-            # A fence that came meanwhile found no keeper to tell. Again, as one may come now, too.
+            # A fence that was set meanwhile found no keeper. Loop, as another one may be set now.
             while said != self._fence_at:
                 said = self._fence_at
                 assert said is not None
@@ -206,7 +204,7 @@ class PContext:
         return KeeperClient(self._launches(), self._fence_at, will=self.will)
 
     def _give_up(self, death_sig: signal.Signals) -> None:
-        """Close a set that the caller will never see, whatever comes; another signal ends the grace."""
+        """Close a set that the caller will never see. Another signal ends the grace period."""
         try:
             self.close(death_sig)
         except SignalException:
@@ -215,7 +213,7 @@ class PContext:
             raise
 
     def _start_tails(self) -> None:
-        """Not before the processes are forked: tails have threads."""
+        """Not before the processes are forked: tails start threads."""
         logs = self.logs
         for paths, console, filtered_log, filters in (
             (logs.tee_stdouts, sys.stdout, logs.filtered_stdout, self._filters[0]),
@@ -231,7 +229,7 @@ class PContext:
             if filters and filtered_log:
                 try:
                     fd = open_append(filtered_log, FILTERED_LOG_MODE)
-                except OSError as error:  # workers run by now; one may have put a pipe there
+                except OSError as error:  # the workers run by now; one may have put a pipe there
                     notice(f"{self.name}: there is no {filtered_log!r}: {error.strerror}")
                     continue
                 copy = open(fd, "w", encoding="utf-8")  # noqa: SIM115 - closed when the set has ended
@@ -244,7 +242,7 @@ class PContext:
     # Watching
 
     def pids(self) -> dict[int, int]:
-        """The process identifiers by local rank."""
+        """The process ids by local rank."""
         return {} if self._keeper is None else dict(sorted(self._keeper.pids.items()))
 
     def running(self) -> list[int]:
@@ -253,30 +251,30 @@ class PContext:
         return [] if keeper is None or keeper.is_gone else sorted(keeper.pids.keys() - keeper.exits)
 
     def disturbed(self, ranks: Iterable[int], timestamp: float) -> None:
-        """These processes ran at this Unix time, got a signal then, and are about to be stopped. What becomes of them
-        after that is not their failure: a signal may end a wait, and a program may go on after it.
+        """Mark processes that got a signal at this Unix time, and are about to be stopped. A later exit is not their
+        failure: the signal may end a wait, and the program may continue after it.
         """
         for rank in ranks:
             self._disturbed.setdefault(rank, timestamp)
 
     @property
     def has_news(self) -> bool:
-        """Whether `wait` has something to say that the descriptor does not tell any more: a process that failed at once
-        is known of when the start is.
+        """Whether `wait` has news that the descriptor no longer signals: a process that fails at once is known when the
+        start returns.
         """
         return self._keeper is not None and self._result is None and self._is_over() and not self._is_stopping()
 
     def fileno(self) -> int:
-        """A descriptor that is readable when `wait` may have something new to say. At first, ask `has_news`, too."""
+        """A descriptor that is readable when `wait` may have news. Check `has_news` as well after the start."""
         if self._keeper is None or self._result is not None:
             raise ValueError(f"{self.name} is not running")
         return self._keeper.fileno()
 
     def wait(self, timeout: float = -1, period: float = 1) -> RunProcsResult | None:
-        """Wait for the set to end: all exited with 0, or one failed, and then the others were stopped.
+        """Wait for the set to end: all exited with 0, or one failed and the others were stopped.
 
-        Returns None when `timeout` seconds pass first, also while the others are being stopped; a negative one never
-        does, and 0 is a single look. `period` is accepted and means nothing: the wait is for the kernel's word.
+        Returns None if `timeout` seconds pass first, even while the others are being stopped. A negative timeout waits
+        for ever, 0 only checks. `period` is ignored: the kernel notifies, so nothing is polled.
         """
         del period
         if self._result is None:
@@ -294,7 +292,7 @@ class PContext:
         return self._result
 
     def first_failure(self) -> ProcessFailure | None:
-        """The failure that ended the set, as soon as it is known; the others may still be about to stop."""
+        """The failure that ended the set, as soon as it is known; the others may still be stopping."""
         exits = {} if self._keeper is None else self._keeper.exits
         failed = [
             (exit_.timestamp, rank)
@@ -307,28 +305,28 @@ class PContext:
         return self._failure(rank, exits[rank])
 
     def fence(self, at: float) -> None:
-        """Let the set live until this monotonic time, unless a later fence comes before: then its keeper kills it,
-        whatever becomes of this process. Any thread may call it; before the start, it holds from the first moment.
+        """Let the set live until this monotonic time. Then its keeper kills it, unless a later fence was set, even if
+        this process has died. Any thread may call it. If called before the start, it holds from the first moment.
         """
         self._fence_at = at
         if self._keeper is not None:
             self._keeper.fence(at)
 
     def output_bytes(self) -> dict[int, int]:
-        """By local rank, how much a process is known to have written so far. What goes straight to a console of its
-        own, as stdout does where stderr is another one, is not known.
+        """How many bytes each process is known to have written so far, by local rank. Output that goes straight to a
+        console is not counted, such as stdout if stderr is a different console.
         """
         counts = {} if self._keeper is None else self._keeper.output_bytes()
         for rank in counts:
             for path in (self.logs.stdouts[rank], self.logs.stderrs[rank]):
                 if path and path != os.devnull:
-                    with suppress(OSError):  # nobody has opened it yet, or somebody took it away
+                    with suppress(OSError):  # not opened yet, or removed
                         counts[rank] += os.stat(path).st_size
         return counts
 
     @property
     def stuck(self) -> tuple[int, ...]:
-        """The processes that SIGKILL has not ended: the kernel keeps them, or they belong to another user."""
+        """The processes that SIGKILL did not end: stuck in the kernel, or owned by another user."""
         return () if self._keeper is None or self._keeper.stuck is None else self._keeper.stuck
 
     @property
@@ -344,7 +342,7 @@ class PContext:
         return not all(self._has_succeeded(rank, exit_) for rank, exit_ in exits.items())
 
     def _has_succeeded(self, rank: int, exit_: Exit) -> bool:
-        """Whether a process did all that it had to. One may crash after that, while its interpreter ends."""
+        """Whether a process finished its work. It may crash after that, during interpreter shutdown."""
         return exit_.code == 0 or self._is_late_crash(rank, exit_)
 
     def _is_late_crash(self, rank: int, exit_: Exit) -> bool:
@@ -364,14 +362,14 @@ class PContext:
     # Stopping
 
     def close(self, death_sig: signal.Signals | None = None, timeout: float | None = None) -> None:
-        """End the set: `death_sig` (SIGTERM) to all at once, and SIGKILL after `timeout` seconds to what is left.
+        """End the set: send `death_sig` (SIGTERM) to all at once, and SIGKILL after `timeout` seconds to the rest.
 
-        When it returns, no process of the set is alive or a zombie; one that the kernel cannot end is named on
-        stderr. Interrupted by a signal, it can be called again, with less patience, and then does not wait for a
-        console that takes no more lines. Closing again does nothing.
+        When it returns, no process of the set is alive or a zombie; processes that the kernel cannot end are named on
+        stderr. If a signal interrupts it, call it again, with a shorter timeout; it then does not wait for a console
+        that accepts no more lines. Closing again does nothing.
         """
         grace_s = self.shutdown_timeout if timeout is None else _check_seconds("timeout", timeout)
-        if self._result is None and os.getpid() == self._owner_pid:  # a forked process has a copy, but not the set
+        if self._result is None and os.getpid() == self._owner_pid:  # a forked process has a copy, but no set
             try:
                 self._stop(death_sig or signal.SIGTERM, grace_s)
                 self._finish_when_gone(None)
@@ -404,7 +402,7 @@ class PContext:
         with Uninterrupted():
             try:
                 for log in self._filtered_logs:
-                    with suppress(OSError):  # a full disk; the workers' own logs are not concerned
+                    with suppress(OSError):  # a full disk; the workers' own logs are not affected
                         log.close()
                 result = self._collect()
             finally:
@@ -435,7 +433,7 @@ class PContext:
             if self._on_its_own(rank, exit_) and self._has_succeeded(rank, exit_):
                 try:
                     result.return_values[rank] = self._return_value(rank)
-                except Exception as error:  # noqa: BLE001 - to rebuild a value runs the user's code
+                except Exception as error:  # noqa: BLE001 - unpickling a value runs the user's code
                     result.failures[rank] = self._failure(rank, exit_)
                     result.failures[rank].message = f"the value that it returned cannot be read: {error!r}"
             elif exit_.code != 0 and (self._on_its_own(rank, exit_) or self._had_failed(rank, exit_)):
@@ -447,12 +445,12 @@ class PContext:
         return result
 
     def _had_failed(self, rank: int, exit_: Exit) -> bool:
-        """Whether a process that was stopped had said before why it was about to end: a slow exit is no alibi."""
+        """Whether a stopped process had recorded its failure before the stop: a slow exit does not excuse it."""
         from holdfast.errors.error_file import thread_in
 
         failure = self._failure(rank, exit_)
         if not self._has_spoken(rank, failure) or thread_in(failure.error_file_data):
-            return False  # a process whose main thread goes on may live for hours after another failed
+            return False  # the main thread may run for hours after another thread failed
         return failure.timestamp <= self._disturbed.get(rank, self._stopped_at)
 
     def _on_its_own(self, rank: int, exit_: Exit) -> bool:
@@ -483,14 +481,14 @@ class PContext:
         return failure
 
     def _has_spoken(self, rank: int, failure: ProcessFailure) -> bool:
-        """Whether the process itself has said how it failed: in its error file, or where that found no room."""
+        """Whether the process recorded its failure: in its error file, or in the spare file if the disk was full."""
         from holdfast.errors.error_file import spare_path
 
         spare = spare_path(self.envs[rank])
         return failure.has_error_file() or (spare != "" and os.path.exists(spare))
 
     def _evidence(self, rank: int, exit_: Exit) -> Evidence:
-        """What is known of a process that failed, beside its error file."""
+        """The evidence about a failed process, beside its error file."""
         from holdfast.errors.diagnosis import Evidence
         from holdfast.errors.error_file import spare_path
         from holdfast.processes.postmortem import crash_stacks, end_of
@@ -519,7 +517,7 @@ class PContext:
 
 
 def check_ranks(name: str, **mappings: Mapping[int, Any]) -> None:
-    """Each mapping has the ranks 0 to N-1 and no others; the error names the mapping and the rank."""
+    """Check that each mapping has exactly the ranks 0 to N-1; the error names the mapping and the rank."""
     nprocs = max(map(len, mappings.values()))
     problem = "" if nprocs else f"{' and '.join(mappings)} are empty; there is no process to start"
     for what, mapping in mappings.items():
@@ -533,13 +531,13 @@ def check_ranks(name: str, **mappings: Mapping[int, Any]) -> None:
         from holdfast.errors.tree import InputError
 
         class RanksError(InputError, RuntimeError):
-            """Also a RuntimeError, which is what callers of torch's function expect."""
+            """Also a RuntimeError, as callers of torch's function expect."""
 
         raise RanksError(f"{name}: {problem}")
 
 
 def check_text(what: str, text: object) -> str:
-    """`text`, if a program can be given it."""
+    """`text`, if it can be passed to a program."""
     if not isinstance(text, str):
         raise _input_error(f"{what}: {text!r} is not a str")
     if "\0" in text:
@@ -548,7 +546,7 @@ def check_text(what: str, text: object) -> str:
 
 
 def _check_seconds(what: str, seconds: float) -> float:
-    if not seconds >= 0:  # also for what is not a number
+    if not seconds >= 0:  # also rejects NaN
         raise _input_error(f"{what}={seconds!r}: it takes a number of seconds, 0 or more")
     return seconds
 

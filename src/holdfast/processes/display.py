@@ -1,7 +1,7 @@
-"""A stream that threads show lines on, one at a time.
+"""A stream on which several threads show lines, one at a time.
 
-A console may take nothing for hours: Ctrl-S, a pager, a full pipe. Then whoever shows lines waits in a write. So a
-thread writes, and it holds nothing meanwhile that others need: it writes past Python's buffers, which have locks.
+A console may accept nothing for hours: Ctrl-S, a pager, a full pipe. A write then blocks. So a thread writes, and it
+holds no lock that others need meanwhile: it bypasses Python's buffers, which have locks.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 class GivenUpError(Exception):
-    """Nobody wants to wait any more until the lines are shown."""
+    """The caller no longer waits for the lines to be shown."""
 
 
 class Turns:
-    """Who may write: one at a time. All streams that lead to a console share one of these."""
+    """Lets one thread at a time write. All streams that lead to a console share one instance."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self.is_taken = False
         self.taken_bytes = 0
-        """How much the streams have taken so far."""
+        """How many bytes the streams have accepted so far."""
 
     def take(self, is_given_up: Callable[[], bool]) -> None:
         """Wait for a turn.
@@ -49,16 +49,16 @@ class Turns:
             self._changed.notify_all()
 
     def ask_again(self) -> None:
-        """Let those who wait see whether they have given up."""
+        """Let waiting threads check whether they have given up."""
         with self._changed:
             self._changed.notify_all()
 
 
 class Display:
-    """A stream that takes blocks of whole lines."""
+    """A stream that accepts blocks of whole lines."""
 
-    consoles = Turns()  # one for all, since several may lead to one terminal
-    files = Turns()  # apart, since a console that takes nothing must not hold up a file
+    consoles = Turns()  # one for all, since several streams may lead to one terminal
+    files = Turns()  # separate, since a blocked console must not hold up a file
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -72,7 +72,7 @@ class Display:
         """Write a block of lines, however long that takes.
 
         Raises:
-            GivenUpError: `give_up` was called. The line that was being written is complete.
+            GivenUpError: `give_up` was called. The current line is complete.
             Exception: whatever the stream raises.
         """
         if not block:
@@ -83,7 +83,7 @@ class Display:
                 self._stream.write(block.decode("utf-8", "replace"))
                 self.turns.taken_bytes += len(block)
             else:
-                self._flush()  # what others wrote as text before
+                self._flush()  # text that others wrote before
                 for piece in (memoryview(block),) if self._is_file else _pieces(block):
                     if self._is_given_up:
                         raise GivenUpError
@@ -94,7 +94,7 @@ class Display:
             self.turns.give_back()
 
     def give_up(self) -> None:
-        """Show nothing more. Any thread may call it."""
+        """Show nothing more. Any thread may call this."""
         self._is_given_up = True
         self.turns.ask_again()
 
@@ -104,7 +104,7 @@ class Display:
                 written = binary.write(rest)
             except BlockingIOError as full:
                 written = full.characters_written
-            rest = rest[written or 0 :]  # None: an unbuffered stream that took nothing
+            rest = rest[written or 0 :]  # None: an unbuffered stream that accepted nothing
             if rest:
                 self._await_room()
 
@@ -118,19 +118,19 @@ class Display:
                 return
 
     def _await_room(self) -> None:
-        """Whoever shares the terminal may have made it non-blocking."""
-        room = select.poll()  # not select(), which knows no descriptor above 1023
+        """Wait until the stream accepts data: another user of the terminal may have made it non-blocking."""
+        room = select.poll()  # not select(), which cannot handle descriptors above 1023
         room.register(self._stream, select.POLLOUT)
         room.poll()
 
 
 def _binary_layer(stream: TextIO) -> Any:
-    """Where to write bytes, or None if the stream takes only text.
+    """Where to write bytes, or None if the stream accepts only text.
 
-    Not to the stream's buffer, if it has one: a thread that waits in there holds a lock, and the interpreter needs that
-    when it ends.
+    Not to the stream's buffer: a thread that blocks there holds a lock, and the interpreter needs that lock when it
+    exits.
     """
-    # A stream may delegate to another and do something of its own on the way, as people put into `sys.stdout`.
+    # A stream may wrap another and change the text, as objects that users put into `sys.stdout` do.
     if not isinstance(stream, io.TextIOWrapper) or stream.write != io.TextIOWrapper.write.__get__(stream):
         return None
     buffer = stream.buffer
@@ -145,8 +145,8 @@ def _is_file(stream: TextIO) -> bool:
 
 
 def _pieces(block: bytes) -> Iterator[memoryview]:
-    """As many whole lines as a pipe takes in one piece, again and again, so that nothing comes between the parts of a
-    line when the pipe is full; only a longer line can be torn then.
+    """Split a block into pieces of whole lines that a pipe accepts atomically. So nothing comes between the parts of a
+    line when the pipe is full; only a line longer than that can be split.
     """
     view = memoryview(block)
     at = 0
@@ -162,4 +162,4 @@ def _renew_turns() -> None:
     Display.consoles, Display.files = Turns(), Turns()
 
 
-os.register_at_fork(after_in_child=_renew_turns)  # the thread whose turn it may be is not in the child
+os.register_at_fork(after_in_child=_renew_turns)  # the thread that holds the turn does not exist in the child

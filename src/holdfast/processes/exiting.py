@@ -1,4 +1,4 @@
-"""Processes that have begun to end."""
+"""Whether a process has begun to exit."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import os
 EXITING = 0x4
 DUMPS_CORE = 0x200
 SIGNALED = 0x400
-"""Flags of a thread, as the kernel has them in /proc/PID/task/TID/stat: it exits, writes a core file, was killed."""
+"""Flags of a thread in /proc/PID/task/TID/stat: it exits, writes a core file, was killed."""
 
 _FLAGS_FIELD = 6
-"""Where the flags stand, counted from the field behind the name of the program."""
+"""The index of the flags, counted from the field after the program's name."""
 
 STAT_MAX_BYTES = 4096
-"""What the kernel says of a thread is a line of some three hundred bytes."""
+"""How much of a thread's stat is read: the kernel writes one line of some three hundred bytes."""
 
 
 def is_ending(pid: int) -> bool:
-    """Whether all of a process's threads have begun to end, so that no signal from now on is the reason.
+    """Whether all threads of a process have begun to exit, so that a later signal cannot be the cause.
 
-    Between that and its exit can be seconds, in which the kernel takes back memory and devices. Its connections may be
-    among the first to go, so that its peers fail before it has ended.
+    The exit may take seconds, in which the kernel frees memory and devices. Connections may be closed among the first,
+    so that peers fail before the process has ended.
     """
     directory = f"/proc/{pid}/task"
     try:
         if not _is_ending(f"{directory}/{pid}/stat"):
-            return False  # as nearly always; siblings of a worker that failed are waiting for their signal
+            return False  # nearly always: siblings of a failed worker still run
         return all(_is_ending(f"{directory}/{thread}/stat") for thread in os.listdir(directory))
     except OSError:
         return False
@@ -35,7 +35,7 @@ def _is_ending(path: str) -> bool:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, ProcessLookupError):
-        return True  # a thread that has ended since
+        return True  # the thread has ended since
     try:
         fields = os.read(fd, STAT_MAX_BYTES).rpartition(b")")[2].split()
     except ProcessLookupError:

@@ -1,7 +1,7 @@
-"""Until when a set of processes may live: a time in memory that the agent writes and the keeper reads.
+"""The fence of a set: the time until which it may live, in memory that the agent writes and the keeper reads.
 
-A write cannot block, whatever the keeper does, and only the newest fence counts. It stands there twice, so that a
-reader sees whether it has read in the middle of a write.
+A write never blocks, whatever the keeper does, and only the newest fence counts. The time is stored twice, so that a
+reader notices a write in progress.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 FENCE_BYTES = 16
-"""The fence is at the beginning of the file that the agent and the keeper share."""
+"""The size of the fence, at the beginning of the file that the agent and the keeper share."""
 
 _NUMBER_BYTES = FENCE_BYTES // 2
 _LATEST_NS = (1 << 63) - 1
@@ -23,7 +23,7 @@ def write_fence(fd: int, at: float) -> None:
 
 
 def read_fence(fd: int) -> float | None:
-    """The newest fence, or None if there was none."""
+    """The newest fence, or None if none was set."""
     first = second = 0
     for _ in range(_READS_MAX):
         data = os.pread(fd, FENCE_BYTES, 0)

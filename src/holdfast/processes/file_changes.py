@@ -1,7 +1,7 @@
-"""Sleep until one of several files changes.
+"""Sleeps until one of several files changes.
 
-The kernel tells (inotify). Where it cannot, because the platform has no inotify or its user has as many as are
-allowed, every file counts as changed once in `LOOK_PERIOD_S`.
+The kernel notifies (inotify). If the platform has no inotify, or the user has reached the limit, every file counts as
+changed once in `LOOK_PERIOD_S`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LOOK_PERIOD_S = 0.1
-"""How often files are looked at where the kernel does not tell of changes."""
+"""The polling interval for files without inotify."""
 
 _READ_BYTES = 64 * 1024
 _EVENT = struct.Struct("iIII")  # watch descriptor, mask, cookie, length of the name that follows
 
 _IN_MODIFY = 0x0000_0002
-_IN_ATTRIB = 0x0000_0004  # among others: the file lost a name
+_IN_ATTRIB = 0x0000_0004  # among others: a link to the file was removed
 _IN_MOVED_TO = 0x0000_0080
 _IN_CREATE = 0x0000_0100
 _IN_MOVE_SELF = 0x0000_0800
@@ -33,17 +33,17 @@ _FILE = _IN_MODIFY | _IN_ATTRIB | _IN_MOVE_SELF
 _DIRECTORY = _IN_CREATE | _IN_MOVED_TO
 
 _UNWATCHED = -1
-"""The watch descriptor of an event that was lost, and so of everything that may have changed unseen."""
+"""The watch descriptor of a lost event, so of everything that may have changed unnoticed."""
 
 
 class FileChanges:
-    """What one thread waits for; it alone calls the methods, except `interrupt`.
+    """The files that one thread waits for. Only that thread calls the methods, except `interrupt`.
 
-    Watches are one-shot: a key that `wait` returned is no longer watched. To miss nothing, watch a file again
-    before reading it to its end. That way a file that is written to without pause costs its writer nothing, and
-    its reader one wake-up for each time it has caught up.
+    Watches are one-shot: a key that `wait` returned is no longer watched. To miss nothing, watch a file again before
+    reading it to its end. A file that is written without pause then costs its writer nothing, and its reader one
+    wake-up each time it has caught up.
 
-    `warn` is called once, with the reason, when the kernel cannot tell of changes.
+    `warn` is called once, with the reason, if the kernel cannot notify.
     """
 
     __slots__ = ("_inotify", "_interrupted", "_interruptor", "_keys", "_looking", "_poll", "_poll_interrupt", "_warn")
@@ -67,38 +67,38 @@ class FileChanges:
             self._look_instead(key, error)
 
     def watch_creation(self, key: int, path: str) -> None:
-        """Have `wait` return `key` once `path`, which does not exist, may do so.
+        """Have `wait` return `key` once `path`, which does not exist, may exist.
 
-        It may have come into being before this returns.
+        It may have been created before this returns.
         """
         watched = None
         while (directory := _nearest_directory(path)) != watched:
             try:
                 self._watch(key, directory, _DIRECTORY)
-            except (FileNotFoundError, NotADirectoryError):  # it went away meanwhile
+            except (FileNotFoundError, NotADirectoryError):  # removed meanwhile
                 continue
             except OSError as error:
                 self._look_instead(key, error)
             watched = directory
 
     def wait(self) -> set[int]:
-        """Sleep until something changed or `interrupt` was called. The keys of what may have changed."""
+        """Sleep until something changes or `interrupt` is called. Returns the keys of what may have changed."""
         self._poll.poll(LOOK_PERIOD_S * 1000 if self._looking else None)
         if self._inotify is None:
             return self._take_all()
         fired = self._inotify.read()
         if _UNWATCHED in fired:
             return self._take_all()
-        # A watch that fired is also reported as removed. Where it was renewed in between, the removal may have hit
-        # the renewed one; its key is registered then, and counts as changed.
+        # A watch that fired is also reported as removed. If it was renewed in between, that may be the removal of the
+        # renewed watch; its key is then registered, and counts as changed.
         return set().union(*(self._keys.pop(watch, ()) for watch in fired))
 
     def pause(self, seconds: float) -> None:
-        """Sleep that long whatever changes, but not after `interrupt` was called."""
+        """Sleep that long whatever changes, unless `interrupt` was called."""
         self._poll_interrupt.poll(seconds * 1000)
 
     def interrupt(self) -> None:
-        """End the present and all future waits. Any thread may call it, and more than once."""
+        """End the current and all future waits. Any thread may call this, and more than once."""
         os.write(self._interruptor, b"\0")
 
     def close(self) -> None:
@@ -138,10 +138,10 @@ class FileChanges:
 
 
 class Inotify:
-    """The system calls of that name.
+    """The inotify system calls.
 
     Raises:
-        OSError: the platform has no inotify, or the user may not have one more.
+        OSError: the platform has no inotify, or the user has reached the limit.
     """
 
     __slots__ = ("_libc", "fd")
@@ -155,11 +155,11 @@ class Inotify:
         self.fd: int = self._checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
 
     def watch_once(self, path: str, mask: int) -> int:
-        """Have `read` report the next of the events in `mask` on `path`, by the number that is returned."""
+        """Have `read` report the next event of `mask` on `path`, as the number that this returns."""
         return self._checked(self._libc.inotify_add_watch(self.fd, os.fsencode(path), mask | _IN_ONESHOT))
 
     def read(self) -> set[int]:
-        """The numbers of the watches that something happened to."""
+        """The numbers of the watches that had events."""
         try:
             events = os.read(self.fd, _READ_BYTES)
         except BlockingIOError:
@@ -185,7 +185,7 @@ class Inotify:
 
 
 def _nearest_directory(path: str) -> str:
-    """The directory of `path`, or where that does not exist the nearest above it that does."""
+    """The directory of `path`, or its nearest ancestor that exists."""
     directory = os.path.dirname(os.path.abspath(path))
     while not os.path.isdir(directory) and directory != os.path.dirname(directory):
         directory = os.path.dirname(directory)

@@ -1,9 +1,9 @@
 """A set of processes that each run a Python function.
 
-To become a Python process that can run a given function is multiprocessing's business, and its code does it here:
-its form of a pickled process, its entry for a spawned child, its bootstrap. Two things differ. The keeper forks. And
-the value comes back through memory that this process made and looks into when the other has ended: one of any size
-is written with nobody reading at the other end, so there is nothing to drain and nothing to deadlock.
+multiprocessing's code turns a Python process into one that can run a given function: its form of a pickled process, its
+entry for a spawned child, its bootstrap. Two things differ. The keeper forks. And the value comes back through memory
+that this process created and reads after the other has ended. A value of any size can be written without a reader, so
+nothing has to be drained and nothing can deadlock.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from holdfast.processes.logs import LogsSpecs
 
 GOOD_END = b"\0"
-"""What stands behind the value once the function has returned and all that it left running has ended. No pickle begins
-or ends with it."""
+"""Follows the value when the function has returned and everything that it left running has ended. No pickle begins or
+ends with it."""
 
 START_METHODS = ("spawn", "fork", "forkserver")
 
 
 class MultiprocessContext(PContext):
-    """Runs ``entrypoint(*args)`` for each rank, and returns what the functions return.
+    """Runs ``entrypoint(*args)`` for each rank, and returns the functions' values.
 
     `start_method` is "spawn" (each in a fresh interpreter), "forkserver" (each in a fork of one fresh interpreter) or
     "fork" (each in a fork of this process).
@@ -84,7 +84,7 @@ class MultiprocessContext(PContext):
         else:
             pickled, fds = _pickled(process)
             self._fds.append(pickled)
-            # One for all, as in multiprocessing: a tracker of the worker's own would unlink what others still use.
+            # One for all, as in multiprocessing: a worker's own tracker would unlink what others still use.
             tracker = shared_tracker()
             fds.append(tracker)
             if self.start_method == "forkserver" or self._is_warm:
@@ -96,7 +96,7 @@ class MultiprocessContext(PContext):
     def _return_value(self, rank: int) -> Any:
         with open(self._values[rank], "rb", closefd=False) as file:
             file.seek(0)
-            # Nothing was written for None, and by a function that left with sys.exit(0).
+            # Nothing was written for None, or if the function called sys.exit(0).
             has_value = os.pread(file.fileno(), 1, 0) not in (b"", GOOD_END)
             return pickle.load(file) if has_value else None  # noqa: S301 - our own worker wrote it
 
@@ -112,7 +112,7 @@ class MultiprocessContext(PContext):
 
 
 class _FunctionProcess(BaseProcess):
-    """What multiprocessing boots in the child; it is never started in the parent."""
+    """The process object that multiprocessing boots in the child; it is never started in the parent."""
 
     def __init__(
         self,
@@ -135,14 +135,14 @@ class _FunctionProcess(BaseProcess):
     def run_in_fork(self, agents_end: int) -> int:
         os.close(agents_end)
         sys.path[:] = programs_path(sys.path)
-        # The parent may have replaced these, a notebook for one; a redirect means the descriptors.
+        # The parent may have replaced these, as notebooks do; a redirect refers to the descriptors.
         sys.stdout = _stream_on(sys.stdout, 1)
         sys.stderr = _stream_on(sys.stderr, 2)
         return self._bootstrap(None)
 
     def _bootstrap(self, parent_sentinel: int | None = None) -> int:
         if parent_sentinel is not None:
-            os.close(parent_sentinel)  # a copy of the memory we were pickled in, which tells nothing of our parent
+            os.close(parent_sentinel)  # a copy of the memory with our pickle, which says nothing about our parent
         before = self._place_of_value()
         code: int = super()._bootstrap(parent_sentinel=self._lifeline)  # type: ignore[misc]
         if code == 0 and self._place_of_value() == before != ():
@@ -150,7 +150,7 @@ class _FunctionProcess(BaseProcess):
         return code
 
     def _place_of_value(self) -> tuple[int, ...]:
-        """This process, and the file of the value: a function may fork, and close or reuse any descriptor."""
+        """This process, and the value's file: a function may fork, and close or reuse any descriptor."""
         try:
             status = os.fstat(self._value)
         except OSError:
@@ -161,7 +161,7 @@ class _FunctionProcess(BaseProcess):
         from holdfast.errors import record
         from holdfast.worker import hooks
 
-        with suppress(Exception):  # as for programs: nothing that only explains a failure may be one
+        with suppress(Exception):  # hooks that only explain failures must not cause one
             hooks.install(is_program=False)
         function, args = self._call
         value = record(function)(*args)
@@ -172,7 +172,7 @@ class _FunctionProcess(BaseProcess):
         try:
             with open(self._value, "wb", closefd=False) as file:
                 if self._by_value:
-                    file.write(dumps(value))  # it may be of a class that came with the function
+                    file.write(dumps(value))  # its class may have come with the function
                 else:
                     pickle.dump(value, file, protocol=pickle.HIGHEST_PROTOCOL)
         except Exception as error:
@@ -182,9 +182,9 @@ class _FunctionProcess(BaseProcess):
 
 
 class _Spawning:
-    """Collects the descriptors that a pickled process refers to. They have the same numbers in the child."""
+    """Collects the descriptors that a pickled process refers to. They keep their numbers in the child."""
 
-    DupFd = popen_spawn_posix._DupFd  # noqa: SLF001 - the partner of `duplicate_for_child`
+    DupFd = popen_spawn_posix._DupFd  # noqa: SLF001 - the counterpart of `duplicate_for_child`
 
     def __init__(self) -> None:
         self.fds: list[int] = []
@@ -195,7 +195,7 @@ class _Spawning:
 
 
 def _pickled(process: _FunctionProcess) -> tuple[int, list[int]]:
-    """The process in a descriptor, in the form that multiprocessing's children read, and all it needs open."""
+    """A descriptor with the process in the form that multiprocessing's children read, and all that it needs open."""
     spawning = _Spawning()
     file = io.BytesIO()
     mp_context.set_spawning_popen(spawning)  # type: ignore[arg-type]

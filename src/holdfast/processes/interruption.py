@@ -1,8 +1,7 @@
-"""Signals as exceptions: while a set of processes runs, a signal to stop raises `SignalException` where the main
-thread is. The handlers that stood before are put back when the last set closes.
+"""Signals as exceptions: while a set of processes runs, a stop signal raises `SignalException` in the main thread.
 
-Only the main thread of a process may install handlers. Elsewhere all of this does nothing, and signals are
-the business of whoever owns the main thread.
+The previous handlers are restored when the last set closes. Only the main thread of a process may install handlers. In
+other threads, nothing here has an effect, and the owner of the main thread handles signals.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ DEFAULT_SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 
 TERMINAL_SIGNALS = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGHUP})
 """The signals that a terminal sends. nohup ignores SIGHUP for its job, and a shell without job control ignores SIGINT
-and SIGQUIT for its background jobs: the terminal must not end them. A handler would undo that."""
+and SIGQUIT for its background jobs, so that the terminal does not end them. A handler would undo that."""
 
 
-class SignalException(Exception):  # noqa: N818 - the name is part of the contract
+class SignalException(Exception):  # noqa: N818 - the name is part of the public API
     """A signal asked this process to stop; `sigval` says which."""
 
     def __init__(self, msg: str, sigval: signal.Signals) -> None:
@@ -40,7 +39,7 @@ class SignalException(Exception):  # noqa: N818 - the name is part of the contra
 
 
 def signals_to_handle(text: str | None = None) -> list[signal.Signals]:
-    """The signals that `text`, or else the environment, names."""
+    """The signals named in `text`, or else in the environment."""
     text = os.environ.get(SIGNALS_VARIABLE, DEFAULT_SIGNALS) if text is None else text
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in signal.Signals.__members__]
@@ -57,7 +56,7 @@ def signals_to_handle(text: str | None = None) -> list[signal.Signals]:
 
 
 class _Handlers:
-    """What is installed in this process, which has one set of handlers for all its sets of workers."""
+    """The handlers of this process: one set of handlers for all its sets of workers."""
 
     def __init__(self) -> None:
         self.users = 0
@@ -68,9 +67,9 @@ class _Handlers:
         self.wakeup: tuple[int, int] | None = None
 
     def install(self) -> None:
-        """Count one more set. A signal that comes meanwhile is kept for the end of the next critical section.
+        """Count one more set. A signal that arrives meanwhile is kept for the end of the next critical section.
 
-        A signal of the terminal that is ignored stays ignored, here and in the workers.
+        A terminal signal that is ignored stays ignored, here and in the workers.
         """
         wanted = signals_to_handle()
         self.users += 1
@@ -96,20 +95,20 @@ class _Handlers:
             self._put_back()
 
     def tidy(self) -> None:
-        """Put back what the last set left, if it was closed by a thread that could not."""
+        """Restore the handlers, if the last set was closed by a thread that could not."""
         if self.users == 0 and self.main_thread == _thread.get_ident():
             self._put_back()
 
     def forget(self) -> None:
-        """In a forked process, where none of the sets is ours."""
+        """In a forked process, which owns none of the sets."""
         self.users = self.critical_sections = 0
         self.pending.clear()
         self._close_wakeup()
 
     def raise_pending(self, sections: int = 0) -> None:
-        """Raise for a signal that came in a critical section, at a point where nothing is half done.
+        """Raise for a signal that arrived in a critical section, at a point where nothing is half done.
 
-        `sections` are those around the caller that know of this point; with more of them, the signal waits on.
+        `sections` is the number of surrounding critical sections that allow it; inside more, the signal stays pending.
         """
         if self.pending and self.critical_sections <= sections:
             signum = self.pending[0]
@@ -117,13 +116,13 @@ class _Handlers:
             _interrupt(signum)
 
     def _put_back(self) -> None:
-        """The handlers that stood before, but for those that somebody has replaced since."""
+        """Restore the previous handlers, except those that were replaced since."""
         if not _is_main_thread():
-            return  # `_handle` does it when a signal comes, and `install` copes
+            return  # `_handle` does it at the next signal, and `install` copes
         while self.previous:
             signum, handler = self.previous.popitem()
             if signal.getsignal(signum) == self._handle:
-                # None: it was installed by something other than Python, which is out of reach.
+                # None: it was not installed from Python, and cannot be restored.
                 signal.signal(signum, signal.SIG_DFL if handler is None else handler)
         self.main_thread = None
         self._close_wakeup()
@@ -147,7 +146,7 @@ class _Handlers:
 
 
 def _is_main_thread() -> bool:
-    threading = sys.modules.get("threading")  # without it there are no others
+    threading = sys.modules.get("threading")  # if it was never imported, there is only one thread
     return threading is None or threading.current_thread() is threading.main_thread()
 
 
@@ -161,7 +160,7 @@ os.register_at_fork(after_in_child=handlers.forget)
 
 
 class Uninterrupted:
-    """A section that a signal must not leave half done; the exception comes at its end."""
+    """A section that a signal must not leave half done; the exception is raised at its end."""
 
     def __enter__(self) -> None:
         self._counts = handlers.main_thread == _thread.get_ident()
@@ -176,10 +175,10 @@ class Uninterrupted:
 
 
 class SignalWakeUp:
-    """A descriptor that is readable when a signal came, for waits in the main thread. To be used in a critical section.
+    """A descriptor that is readable when a signal arrived, for waits in the main thread. Use it in a critical section.
 
-    Without it a signal that comes between the last instruction of Python and the system call would be handled only
-    when the wait ends. Whoever else listens for signals in this process is told as well.
+    Without it, a signal that arrives between Python's last instruction and the system call would be handled only after
+    the wait. Other listeners for signals in this process are notified as well.
     """
 
     def __enter__(self) -> Self:
@@ -195,7 +194,7 @@ class SignalWakeUp:
             self.drain()
 
     def drain(self) -> None:
-        """Take note of the signals that came; their handlers run by themselves."""
+        """Consume the notifications; the signal handlers run by themselves."""
         if self.fd is not None:
             with suppress(BlockingIOError):
                 signals = os.read(self.fd, 4096)

@@ -1,40 +1,40 @@
-"""The keeper: the one process that every process of a set descends from.
+"""The keeper: the common ancestor of all processes of a set.
 
-A set of workers is not started by the agent itself but by a small process between them, which does for the set what
-init does for a machine:
+The agent does not start workers itself. A small process between them does, and it is for the set what init is for a
+machine:
 
-- it is the workers' parent and a subreaper, so whatever a worker leaves behind, in whatever session, becomes its
-  child. Nothing can leave the set, and ``wait`` answering ECHILD is the kernel's own proof that nothing is left;
-- it outlives a killed agent just long enough to end the set. It learns of the agent's death from a pidfd, and from
-  the end of its command pipe where there are none;
-- it alone has children, signal handlers and waits. The agent's process, which may be anybody's notebook, keeps its
-  own; the agent sees one readable descriptor. Threads do not matter either: a parent-death signal goes out
-  when the *thread* that forked ends, and in the keeper that is the main one, which lives as long as the keeper;
-- it hears what workers write to a stderr that is not a file, so that their failures can show it (`hearing`).
+- It is the workers' parent and a subreaper, so whatever a worker leaves behind, in whatever session, becomes its child.
+  No process can leave the set, and ECHILD from ``wait`` is the kernel's own proof that none is left.
+- It outlives a killed agent just long enough to end the set. A pidfd tells it that the agent died, or the end of its
+  command pipe where there are no pidfds.
+- Children, signal handlers and waits are the keeper's alone. The agent's process, which may be a user's notebook, keeps
+  its own; the agent sees one readable descriptor. Threads do not matter either: a parent-death signal is sent when the
+  *thread* that forked ends. In the keeper that is the main thread, which lives as long as the keeper.
+- It reads what workers write to a stderr that is not a file, so that failure reports can show it (`console_relay`).
 
-Children are only ever signalled by their parent, which has not reaped them: no process identifier can have been given
-to somebody else in between. Grandchildren are not looked for. They come by themselves when their parents end.
+Only the parent signals its children, and it has not reaped them: their pids cannot have been reused. The keeper does
+not search for grandchildren. It adopts them when their parents end.
 
-Waiting is for SIGCHLD and not for a pidfd of each worker, because the exits of adopted processes are announced in no
-other way; one mechanism serves both and does so on every kernel.
+The keeper waits for SIGCHLD and not for a pidfd of each worker, because nothing else announces the exits of adopted
+processes. One mechanism serves both, and works on every kernel.
 
-An agent that has a lease on this work writes a *fence* into memory that both share: the monotonic time at which the
-keeper ends the set with SIGKILL, unless there is a later fence by then. The agent itself may be stopped at that time.
+An agent with a lease on this work writes a *fence* into memory that both share: the monotonic time at which the keeper
+ends the set with SIGKILL, unless a later fence is set by then. The agent itself may be stopped at that time.
 
-The agent may leave a *last will*: a command that the keeper becomes when the agent has died, and not before the kernel
-has said that nothing of the set is left.
+The agent may leave a *last will*: a command that the keeper becomes after the agent has died, once the kernel has said
+that no process of the set is left.
 
-The agent writes two kinds of line, and the keeper the others:
+The agent writes the first two of these lines, and the keeper writes the others:
 
     stop SIGNAL GRACE_S          end the set: the signal to all, SIGKILL after the grace
-    fence                        look at the fence: it is earlier than it was
+    fence                        read the fence: it is earlier than before
 
     pid RANK PID                 the process of this rank was forked
     error RANK ERRNO PATH        ... and could not become its program
     started                      all of them run their programs, or have failed to
-    heard RANK HEX               the end of what it wrote, before the line that says that it failed
+    heard RANK HEX               the end of its output, before the line that reports its failure
     exit RANK CODE TIME KIB      it ended (minus the signal's number), its peak memory
-    stopping RANK ...            exits after this line may be our own doing, but for these, which end already
+    stopping RANK ...            later exits may be caused by us, except for these ranks, which already end
     fenced                       ... because the fence was not renewed
     gone                         the set has no processes
     stuck PID ...                these survive SIGKILL; the keeper stays with them
@@ -67,33 +67,33 @@ if TYPE_CHECKING:
     from holdfast.processes.signal_setup import SignalSetup
 
     Ends: TypeAlias = tuple[int, int, int]
-    """The keeper's ends of what it shares with the agent: the commands, the reports, and the file that holds the
-    fence and the counts.
+    """The keeper's ends of its channels to the agent: the commands, the reports, and the file with the fence and the
+    byte counts.
     """
 
 LEFTOVER_GRACE_S = 1.0
-"""What outlives the workers has this long after the stop signal. Python's resource tracker, for one, ignores SIGTERM
-and unlinks shared memory once its clients are gone."""
+"""How long processes that outlive the workers have after the stop signal. Python's resource tracker, for one, ignores
+SIGTERM and unlinks shared memory once its clients are gone."""
 
 KILL_WAIT_S = 10.0
-"""How long after SIGKILL the keeper says which processes do not end (uninterruptible, or not ours to kill)."""
+"""How long after SIGKILL the keeper reports processes that do not end (uninterruptible, or not ours to kill)."""
 
 CONSOLE_PATIENCE_S = 5.0
-"""How long, when a set has failed or was stopped, a console is waited for that takes nothing of what it wrote. One that
-ended well waits as its workers would have: for a person with a pager, as long as it takes.
+"""How long a set that failed or was stopped waits for a console that accepts nothing. A set that ended well waits as
+its workers would have: for a person with a pager, as long as it takes.
 """
 
 KILLED_CONSOLE_PATIENCE_S = 1.0
-"""... in all, when the set was killed or is to be stopped without grace: somebody is in a hurry, or nobody is there."""
+"""... in all, if the set was killed or stops without grace: the user is in a hurry, or absent."""
 
 AGENT_END_WAIT_S = 1.0
-"""How long after its pipe an agent's process may take to end. One that lives on has only let go of this set."""
+"""How long an agent may take to exit after its pipe closed. If it lives on, it has only released this set."""
 
 PROGRAM_NOT_STARTED = 127
-"""The exit code of a worker that could not become its program, as a shell has it."""
+"""The exit code of a worker that could not become its program, as in a shell."""
 
 POLL_MAX_S = 86_400.0
-"""The longest that one system call waits; a longer wait is several. Any deadline may be given, also infinity."""
+"""The longest wait of one system call; longer waits are repeated. Any deadline is allowed, even infinity."""
 
 
 def keep(
@@ -107,8 +107,8 @@ def keep(
 ) -> NoReturn:
     """Be the keeper of `launches`, and exit. Called in a process of its own, with all signals blocked.
 
-    `is_child` of the agent, or of a process that forks keepers for it. Only a worker whose launch is `in_process` comes
-    back from here, with `Becoming`.
+    `is_child`: the parent is the agent, not a process that forks keepers for it. Only a worker whose launch is
+    `in_process` returns from here, with `Becoming`.
     """
     code = 1
     becoming = None
@@ -117,7 +117,7 @@ def keep(
         code = 0
     except Becoming as ready:
         becoming = ready
-    except BaseException:  # noqa: BLE001 - whatever happens, this process must not return into its caller's frames
+    except BaseException:  # noqa: BLE001 - in no case may this process return into its caller's frames
         end_children()
         sys.excepthook(*sys.exc_info())
     finally:
@@ -159,17 +159,17 @@ class _Keeper:
         os.set_blocking(reports, False)
         _leave_the_agents_terminal()
         if all(launch.fds is not None for launch in launches):
-            # A keeper that runs on in a copy of the agent must not hold the agent's sockets and files open.
+            # A keeper that is a copy of the agent must not hold the agent's sockets and files open.
             wills = () if will is None else (will.fd,)
             _keep_only({*ends, *wills, *(fd for launch in launches for fd in launch.fds or ())})
         self._child_exits, self._wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
         ignore_signals()
         self._has_proof = adopt_orphans()
-        # Somebody may stop this process, and kill the agent then: the kernel lets it go on, so that it ends the set.
+        # If this process was stopped and then the agent killed, the kernel continues it, so that it ends the set.
         die_with_parent(signal.SIGCONT)
         self._agent = _pidfd_of(agent_pid)
-        # Of a parent that is another's, the end of the command pipe says the same.
+        # If the parent is not the agent, the end of the command pipe reports the agent's death.
         if is_child and os.getppid() != agent_pid:
             raise SystemExit("the agent ended before its keeper began")
         self._poll = select.poll()
@@ -190,7 +190,7 @@ class _Keeper:
             if self._deadline is not None and now >= self._deadline:
                 self._deadline_passed()
             self._wait()
-        self._fence = None  # there is nobody to kill
+        self._fence = None  # no process is left to kill
         self._show_the_rest()
         os.set_blocking(self._reports, True)
         self._tell("gone")
@@ -199,7 +199,7 @@ class _Keeper:
 
     def _wait(self) -> None:
         for fd, _ in self._poll.poll(self._wait_ms()):
-            if fd in self._handlers:  # not forgotten by a handler of this very round
+            if fd in self._handlers:  # a handler of this round may have removed it
                 self._handlers[fd]()
 
     def _watch(self, fd: int, handler: Callable[[], object], events: int = select.POLLIN) -> None:
@@ -217,9 +217,9 @@ class _Keeper:
     # Starting
 
     def _start_all(self) -> None:
-        """Fork every worker. They all run their programs when `starting` is at its end: each holds the other end
-        until its exec closes it. Signals wait meanwhile, so that a child gets those meant for it only once it treats
-        them as its program expects.
+        """Fork every worker. When `starting` reaches its end, all workers run their programs: each holds the other end
+        until its exec closes it. Signals are blocked meanwhile, so that a child receives its signals only when it
+        treats them as its program expects.
         """
         starting, held_until_exec = os.pipe2(os.O_CLOEXEC)
 
@@ -248,7 +248,7 @@ class _Keeper:
         self._watch(starting, started)
 
     def _become(self, launch: Launch, starting: int) -> None:
-        """In the worker. Returns only if it is to become its program in this process."""
+        """In the worker. Returns only if it becomes its program in this process."""
         program = launch.program
         code: int | None = PROGRAM_NOT_STARTED
         try:
@@ -262,21 +262,21 @@ class _Keeper:
                 _set_comm(self._name)
                 code = call(program, launch.env)
             else:
-                os.execvpe(program[0], list(program), for_this_process(launch.env))  # noqa: S606 - no shell is the point
+                os.execvpe(program[0], list(program), for_this_process(launch.env))  # noqa: S606 - no shell wanted
         except OSError as error:
-            # Of a command, the name as it was given says more than the last place where it was looked for.
+            # For a command, the name as given says more than the last place that was searched.
             is_log = error.filename in (launch.stdout, launch.stderr)
             path = error.filename if is_log or callable(program) else program[0]
             os.set_blocking(self._reports, True)
             self._tell(f"error {launch.rank} {error.errno} {path}")
-        except BaseException:  # noqa: BLE001 - a worker must not go on as a second keeper
+        except BaseException:  # noqa: BLE001 - a worker must not continue as a second keeper
             sys.excepthook(*sys.exc_info())
         finally:
             if code is not None:
                 os._exit(code)
 
     def _prepare(self, launch: Launch, starting: int) -> None:
-        """Have what the program is to start with: its session, its streams, its descriptors, its signals."""
+        """Set up what the program starts with: its session, its streams, its descriptors, its signals."""
         signal.set_wakeup_fd(-1)
         os.setsid()
         die_with_parent(signal.SIGKILL)
@@ -295,9 +295,9 @@ class _Keeper:
         self._signals.restore()
 
     def _let_go(self, starting: int) -> None:
-        """What an exec would have closed."""
+        """Close what an exec would have closed."""
         for fd in {*self._handlers, *self._hearing.fds(), self._wakeup, self._reports, starting}:
-            with suppress(OSError):  # closed before, with all that this worker was not to keep
+            with suppress(OSError):  # closed before, by `_keep_only`
                 os.close(fd)
 
     # Watching
@@ -312,7 +312,7 @@ class _Keeper:
             self._stop_leftovers()
 
     def _has_children(self) -> bool:
-        """Reap what has ended. False is the proof that nothing of the set is alive."""
+        """Reap ended children. False proves that no process of the set is alive."""
         try:
             while True:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -343,7 +343,7 @@ class _Keeper:
                 case [b"stop", signum, grace_s]:
                     self._stop(int(signum), float(grace_s))
                 case [b"fence"]:
-                    pass  # this has woken us up, and we look at it before the next wait
+                    pass  # it only wakes us up: the fence is read before the next wait
                 case unknown:
                     raise AssertionError(f"the agent said {unknown!r}")
 
@@ -351,7 +351,7 @@ class _Keeper:
         if self._killing:
             return
         if not self._has_children():
-            # At most the console is waited for. Whoever says it a second time does not want that any more.
+            # Only the console is left to wait for. A second stop means: do not wait for that either.
             if self._stop_signal or not self._ended_well:
                 self._end_by(max(min(grace_s, CONSOLE_PATIENCE_S), KILLED_CONSOLE_PATIENCE_S))
             self._stop_signal = signum
@@ -368,7 +368,7 @@ class _Keeper:
             self._stop_leftovers()
 
     def _stop_leftovers(self) -> None:
-        """The workers are gone, and what they left has come to us: the same signal, and a short grace of its own."""
+        """The workers are gone, and we have adopted what they left: send the same signal, with a short grace."""
         self._signal_children(self._stop_signal)
         self._end_by(LEFTOVER_GRACE_S)
 
@@ -384,7 +384,7 @@ class _Keeper:
             self._kill()
 
     def _fence_passed(self) -> None:
-        """Others may start the same work from now on, so there is no grace."""
+        """Others may start the same work from now on, so there is no grace period."""
         self._fence = None
         if not self._killing:
             if not self._stop_signal:
@@ -401,7 +401,7 @@ class _Keeper:
         self._signal_children(signal.SIGKILL)
 
     def _signal_children(self, signum: int) -> None:
-        """Signal the children of the moment, each once. Those that come to us later come with their parent's exit."""
+        """Signal the current children, each once. Later ones are adopted when their parent exits."""
         for pid in set(children()) - self._signalled:
             self._signalled.add(pid)
             try:
@@ -411,7 +411,7 @@ class _Keeper:
                 pass  # it changed its user; in the end `stuck` names it
 
     def _agent_died(self) -> None:
-        """Nobody is left to wait for a grace, and another agent may be about to start the same work."""
+        """Kill the set: no grace without an agent, and another agent may be about to start the same work."""
         self._forget(self._commands)
         if self._agent is not None:
             self._forget(self._agent)
@@ -420,7 +420,7 @@ class _Keeper:
         elif not self._killing:
             self._kill()
         if self._agent is not None:
-            # Only a dead agent has a last will. One that lives may have started other workers, and counts on its lease.
+            # Only a dead agent has a last will. A living one may have started other workers, and needs its lease.
             ended = select.poll()
             ended.register(self._agent, select.POLLIN)
             self._has_agent_ended = bool(ended.poll(poll_ms(AGENT_END_WAIT_S)))
@@ -428,8 +428,8 @@ class _Keeper:
     # The end
 
     def _show_the_rest(self) -> None:
-        """Let the console have the workers' last lines before anybody says that they are gone. One that takes nothing
-        is not waited for any longer than the agent, or our patience, allows.
+        """Let the console show the workers' last lines before they are reported gone. A console that accepts nothing is
+        waited for no longer than the agent, or our patience, allows.
         """
         self._hearing.finish()
         patience_s = CONSOLE_PATIENCE_S
@@ -450,7 +450,7 @@ class _Keeper:
             patience_ends = self._deadline = time.monotonic() + patience_s
 
     def _tell(self, line: str) -> None:
-        """Report to the agent. One that does not listen must not hold us up: what it cannot take yet is kept."""
+        """Report to the agent. If it does not read, the rest is kept: the keeper must not block."""
         self._untold += os.fsencode(line.replace("\n", "?")) + b"\n"
         self._tell_what_is_kept()
 
@@ -463,34 +463,34 @@ class _Keeper:
             self._poll.register(self._reports, select.POLLOUT)
             return
         except BrokenPipeError:
-            self._untold = b""  # the agent is gone; its pidfd or its command pipe says so as well
+            self._untold = b""  # the agent is gone; its pidfd or its command pipe reports that
         if self._reports in self._handlers:
             self._forget(self._reports)
 
 
 def _keep_only(fds: Collection[int]) -> None:
-    """Close every descriptor but the standard ones and these, and let none of these into another program."""
+    """Close every descriptor but the standard ones and `fds`, and make `fds` not inheritable."""
     for fd in map(int, os.listdir("/proc/self/fd")):
         if fd > 2 and fd not in fds:  # noqa: PLR2004 - the standard ones
-            with suppress(OSError):  # the one that listed them
+            with suppress(OSError):  # the descriptor of the listing itself
                 os.close(fd)
     for fd in fds:
         os.set_inheritable(fd, False)
 
 
 def _become_will(will: LastWill) -> None:
-    """Does not return, unless there is no such command: then what it was to do stays undone."""
+    """Become the last will's command. Returns only if it cannot be executed; then the will is not carried out."""
     _keep_only({will.fd})
     nowhere = os.open(os.devnull, os.O_RDWR)
     for fd in range(3):
-        os.dup2(nowhere, fd)  # readers of the agent's output need not wait for us
+        os.dup2(nowhere, fd)  # readers of the agent's output must not wait for us
     os.set_inheritable(will.fd, True)
     with suppress(OSError):
-        os.execv(will.command[0], [*will.command, str(will.fd)])  # noqa: S606 - no shell is the point
+        os.execv(will.command[0], [*will.command, str(will.fd)])  # noqa: S606 - no shell wanted
 
 
 def poll_ms(wait_s: float) -> int:
-    """A wait for `poll`. Upwards: one that ends just short of its deadline would only be repeated."""
+    """A timeout for `poll`, rounded up: a wait that ends just before its deadline would only be repeated."""
     return int(min(max(wait_s, 0.0), POLL_MAX_S) * 1000) + 1
 
 
@@ -509,7 +509,7 @@ def _comm() -> str:
 
 
 def _set_comm(name: str) -> None:
-    with suppress(OSError), open("/proc/self/comm", "w") as file:  # a courtesy
+    with suppress(OSError), open("/proc/self/comm", "w") as file:  # best effort
         file.write(name)
 
 

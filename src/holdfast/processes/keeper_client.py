@@ -1,8 +1,8 @@
 """The agent's end of a keeper: a set of processes as one readable descriptor.
 
-The keeper runs in a copy of this process or in a fresh interpreter. A copy is there ten times sooner. It is what a
-function that is to be forked needs in any case, and otherwise it is taken only from a process with one thread, as
-a lock that another thread held would stay locked in the copy for ever.
+The keeper runs in a copy of this process or in a fresh interpreter. A copy starts ten times faster. A function with the
+start method fork needs a copy in any case. Otherwise only a process with one thread is copied: a lock that another
+thread holds would stay locked in the copy for ever.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast.processes.interruption import SignalWakeUp
 
     class KeeperSource(Protocol):
-        """A process that workers are forked from, with all that they need imported: see `holdfast.warm`."""
+        """A process that has imported what workers need, and forks them: see `holdfast.warm`."""
 
         def is_ready(self) -> bool:
             """Whether it can be used now; waits until that is known."""
@@ -46,32 +46,32 @@ if TYPE_CHECKING:
             fds: Sequence[int],
             will: LastWill | None,
         ) -> tuple[int, int]:
-            """A keeper in a copy of it: the process identifier, and a pidfd.
+            """Fork a keeper from it. Returns the process id, and a pidfd.
 
             Raises:
-                NoTemplateError: that did not work.
+                NoTemplateError: it cannot.
             """
 
     from holdfast.processes.keeper import Ends
 
 FENCE_SPARE_S = 0.02
-"""How long after the fence the keeper may take to say that it kills the set, before the agent sees to it ..."""
+"""How long after the fence the keeper may take to report that it kills the set, before the agent steps in ..."""
 
 KEEPER_WAIT_S = 0.08
-"""... and how long a keeper that was told to continue may take, before it is killed, and the set with it. A lease ends
-a tenth of its time after the fence: 0.3 s."""
+"""... and how long a keeper that got SIGCONT may take, before it is killed, and the set with it. A lease ends a tenth
+of its time after the fence: 0.3 s."""
 
 _READ_BYTES = 65536
 _FRESH_KEEPER = "from holdfast.processes.keeper_client import main; main(int(sys.argv[1]), bare)"
 
 
 class NoTemplateError(Exception):
-    """A set that was to be forked from a template has to be started in the ordinary way."""
+    """The template cannot fork this set; start it the ordinary way."""
 
 
 class Exit:
-    """How a process ended. The code is minus the signal's number where a signal ended it. `monotonic` is when that
-    was heard of.
+    """How a process ended. `code` is minus the signal's number if a signal ended it. `monotonic` is when the exit was
+    reported.
     """
 
     __slots__ = ("code", "max_rss_kib", "monotonic", "on_its_own", "timestamp")
@@ -85,7 +85,7 @@ class Exit:
 
 
 class KeeperClient:
-    """A running set. Its state changes only in `update`, so that a caller decides when to look."""
+    """A running set. Its state changes only in `update`, so the caller decides when."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class KeeperClient:
         self.pids: dict[int, int] = {}
         self.exits: dict[int, Exit] = {}
         self.heard: dict[int, str] = {}
-        """By rank, the end of what a process that failed wrote to a stderr that is not a file."""
+        """By rank, the end of a failed process's stderr, if that is not a file."""
         self.started_at = time.monotonic()
         self.error: OSError | None = None
         self.is_started = False
@@ -111,9 +111,9 @@ class KeeperClient:
         self._users = 0
         self._closed = False
         self._keeper_fd = -1
-        # Reentrant: a handler of the user's may close the set while the same thread is in here.
+        # Reentrant: a user's signal handler may close the set while the same thread is in here.
         self._lock = _thread.RLock()
-        # Held for what cannot block, by threads that must not wait for the other lock.
+        # For sections that cannot block, and threads that must not wait for the other lock.
         self._open_lock = _thread.allocate_lock()
         self._fence_at = float("inf")
         self._guard: _Guard | None = None
@@ -128,7 +128,7 @@ class KeeperClient:
             commands, self._commands, self._reports, reports, self._shared = fds
             os.set_blocking(self._reports, False)
             os.set_blocking(self._commands, False)
-            if fence_at is not None:  # for the keeper to find: this process may be stopped before it can say more
+            if fence_at is not None:  # written before the start: this process may be stopped before it can send it
                 write_fence(self._shared, fence_at)
                 self._fence_at = fence_at
             ends = (commands, reports, self._shared)
@@ -149,11 +149,11 @@ class KeeperClient:
             self._start_guard()
 
     def fileno(self) -> int:
-        """Readable when `update` has something to learn, and at the end."""
+        """Readable when `update` has something to read, and at the end."""
         return self._reports
 
     def stop(self, signum: int, grace_s: float) -> None:
-        """Ask for the end of the set; said again, the nearer deadline holds. Returns at once."""
+        """Request the end of the set; after a second call, the earlier deadline holds. Returns at once."""
         with self._lock:
             if not self.is_gone:
                 with suppress(ProcessLookupError):
@@ -161,30 +161,30 @@ class KeeperClient:
                 self._command(b"stop %d %f\n" % (signum, grace_s))
 
     def _continue_keeper(self) -> None:
-        """Somebody may have stopped it."""
+        """Send SIGCONT: the keeper may have been stopped."""
         self._signal_keeper(signal.SIGCONT)
 
     def _signal_keeper(self, signum: int) -> None:
         if self._keeper_fd >= 0:
             signal.pidfd_send_signal(self._keeper_fd, signum)
-        elif is_child(self.keeper_pid):  # unreaped, unless somebody waits for every child of this process
+        elif is_child(self.keeper_pid):  # unreaped, unless the user's code waits for every child of this process
             os.kill(self.keeper_pid, signum)
 
     def _command(self, line: bytes) -> None:
-        """Write to the keeper. One that has ended has nothing left to stop, and one that has not read thousands of
+        """Write to the keeper. A keeper that has ended has nothing left to stop. One that has not read thousands of
         lines is stopped itself, and will find enough of them.
         """
         with suppress(BrokenPipeError, BlockingIOError):
             os.write(self._commands, line)
 
     def fence(self, at: float) -> None:
-        """Let the set live until this monotonic time, or until a later fence. Any thread may say so; it never waits."""
+        """Let the set live until this monotonic time, or until a later fence. Any thread may call it; never blocks."""
         with self._open_lock:
             if self.is_gone or self._shared < 0:
                 return
             write_fence(self._shared, at)
             is_earlier, self._fence_at = at < self._fence_at, at
-            if is_earlier:  # a later one is found when the old one is due
+            if is_earlier:  # a later fence is read when the old one is due
                 self._command(b"fence\n")
         self._start_guard()
         if is_earlier and self._guard is not None:
@@ -197,15 +197,15 @@ class KeeperClient:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether the fence has passed, and the keeper should have said that it kills the set."""
+        """Whether the fence has passed and the keeper has not reported in time that it kills the set."""
         return not self.is_fenced and not self.is_gone and self.overdue_in_s() <= 0
 
     def overdue_in_s(self) -> float:
         return self._fence_at + FENCE_SPARE_S - time.monotonic()
 
     def enforce_fence(self) -> None:
-        """End an overdue set without its keeper, which is stopped, or gets no processor. SIGKILL also ends what is
-        stopped; the kernel then ends the workers, and their groups are ended here.
+        """End an overdue set without its keeper, which is stopped, or gets no CPU time. SIGKILL works on a stopped
+        process too. The kernel then ends the workers, and their groups are killed here.
         """
         if self._hear_until(lambda: not self.is_overdue, time.monotonic()):
             return
@@ -221,13 +221,13 @@ class KeeperClient:
         self._hear_until(lambda: self.is_gone, time.monotonic() + KILL_WAIT_S)
 
     def continue_keeper(self) -> None:
-        """Whoever stopped it may have left it so. While it stands still, no end of a worker is heard of."""
+        """Send SIGCONT: the keeper may have been stopped. While it is, it reports no exits."""
         with self._lock, suppress(ProcessLookupError):
             if not self.is_gone and not self._closed:
                 self._continue_keeper()
 
     def _hear_until(self, is_true: Callable[[], bool], deadline: float) -> bool:
-        """Take in what the keeper says, in a thread of its own, until `is_true` or the deadline."""
+        """Read the keeper's reports, in a thread of its own, until `is_true` or the deadline."""
         with self._lock:
             if self._reports < 0:
                 return True
@@ -247,8 +247,8 @@ class KeeperClient:
                 self._release()
 
     def output_bytes(self) -> dict[int, int]:
-        """By rank, how much the keeper has heard so far: all of stderr where it is not a file, and of stdout where
-        both are the same console.
+        """By rank, how many bytes the keeper has read so far: all of stderr if it is not a file, and stdout if both are
+        the same console.
         """
         with self._lock:
             data = b"" if self._shared < 0 else os.pread(self._shared, counts_offset(max(self._ranks) + 1), 0)
@@ -258,8 +258,8 @@ class KeeperClient:
         }
 
     def wait_until(self, is_true: Callable[[], bool], deadline: float | None, signals: SignalWakeUp) -> None:
-        """Wait until `is_true` of this set, or the monotonic `deadline`. Called in a critical section: `signals` ends
-        the system call, and there is one place where a signal raises.
+        """Wait until `is_true()`, or until the monotonic `deadline`. Call it in a critical section: `signals` ends the
+        system call, and a signal raises at one point only.
         """
         with self._lock:
             self._users += 1
@@ -282,7 +282,7 @@ class KeeperClient:
                 self._release()
 
     def close(self) -> None:
-        """Let go of the keeper: the set is gone, or will not go."""
+        """Release the keeper: the set is gone, or cannot be ended."""
         with self._lock:
             self._closed = True
             if self._guard is not None:
@@ -294,7 +294,7 @@ class KeeperClient:
         return self._closed
 
     def update(self) -> None:
-        """Take in what the keeper has reported so far, without waiting."""
+        """Process the keeper's reports so far, without blocking."""
         with Uninterrupted(), self._lock:
             while not self.is_gone:
                 try:
@@ -341,7 +341,7 @@ class KeeperClient:
                 raise AssertionError(f"the keeper said {kind!r}")
 
     def _lose_keeper(self) -> None:
-        """The keeper was killed. The kernel has ended its workers with it; their groups are ended here."""
+        """The keeper was killed. The kernel has ended its workers with it; kill their groups."""
         self.keeper_died = True
         for rank, pid in self.pids.items():
             if rank not in self.exits:
@@ -354,18 +354,18 @@ class KeeperClient:
         self.is_started = self.is_gone = True
         if self._guard is not None:
             self._guard.wake()
-        with suppress(ProcessLookupError):  # it has nothing left to do; one that was stopped just now would keep us
+        with suppress(ProcessLookupError):  # it has nothing left to do; if it was stopped, waiting would block
             self._signal_keeper(signal.SIGKILL)
         if self._keeper_fd >= 0:
             poll = select.poll()
             poll.register(self._keeper_fd, select.POLLIN)
             poll.poll()  # its parent is the template
             return
-        with suppress(ChildProcessError):  # somebody waits for every child of this process
+        with suppress(ChildProcessError):  # the user's code waits for every child of this process
             os.waitpid(self.keeper_pid, 0)
 
     def _release(self) -> None:
-        """Close the descriptors once no thread waits on them."""
+        """Close the descriptors when no thread waits on them."""
         if self._closed and not self._users and self._reports >= 0:
             with self._open_lock:
                 for fd in (self._reports, self._commands, self._shared):
@@ -377,10 +377,10 @@ class KeeperClient:
 
 
 class _Guard:
-    """The agent's own eye on the fence: a thread that waits for it beside the keeper, which somebody may have stopped.
+    """The agent's own watch on the fence: a thread beside the keeper, which may have been stopped.
 
-    It sleeps until the fence that it knows, so one that is renewed in time wakes it up once in a lease. A keeper that
-    was stopped is continued then.
+    It sleeps until the fence that it knows, so a fence that is renewed in time wakes it once in a lease. It then
+    continues a stopped keeper.
     """
 
     def __init__(self, client: KeeperClient) -> None:
@@ -391,7 +391,7 @@ class _Guard:
         threading.Thread(target=self._watch, name="holdfast-fence", daemon=True).start()
 
     def wake(self) -> None:
-        """The fence is earlier than it was, or the set is gone."""
+        """Call when the fence is earlier than before, or the set is gone."""
         self._news.set()
 
     def _watch(self) -> None:
@@ -414,7 +414,7 @@ def _wants_fresh(launches: Sequence[Launch]) -> bool:
 
 
 def _has_threads() -> bool:
-    """Threads of any kind, not only Python's own."""
+    """Whether there are other threads of any kind, not only Python's."""
     try:
         return len(os.listdir("/proc/self/task")) > 1
     except OSError:
@@ -425,7 +425,7 @@ def _has_threads() -> bool:
 
 def _copy(launches: Sequence[Launch], ends: Ends, agents_ends: Sequence[int], will: LastWill | None) -> int:
     for stream in (sys.stdout, sys.stderr):
-        # Or the copies would write it again. It may be any object of the user's, or None.
+        # Otherwise the copies would write it again. It may be any object of the user's, or None.
         with suppress(AttributeError, ValueError, OSError):
             stream.flush()
     agent_pid = os.getpid()
@@ -457,7 +457,7 @@ def _fresh(launches: Sequence[Launch], ends: Ends, _agents_ends: Sequence[int], 
         return os.posix_spawn(
             sys.executable,
             [sys.executable, *_interpreter_flags(launches), "-c", boot(_FRESH_KEEPER), str(brief)],
-            {**os.environ, **public_environment(os.environ)},  # the kernel shows it of workers that are forked from it
+            {**os.environ, **public_environment(os.environ)},  # the kernel shows it for workers that are forked from it
             file_actions=[(os.POSIX_SPAWN_DUP2, fd, fd) for fd in passed],
         )
     finally:
@@ -472,7 +472,7 @@ def _plain(launch: Launch) -> tuple[object, ...]:
 
 
 def _interpreter_flags(launches: Sequence[Launch]) -> list[str]:
-    """As few as the keeper needs, or, where workers are forked from it, those of this interpreter."""
+    """As few flags as the keeper needs; if workers are forked from it, those of this interpreter."""
     if not any(isinstance(launch.program, PickledCall) for launch in launches):
         return ["-I", "-S"]
     import subprocess
@@ -482,7 +482,7 @@ def _interpreter_flags(launches: Sequence[Launch]) -> list[str]:
 
 
 def main(brief: int, bare: Collection[str]) -> NoReturn:
-    """The keeper in an interpreter of its own, of which `bare` are the modules that it began with."""
+    """Be the keeper in an interpreter of its own. `bare` are the modules that it started with."""
     import marshal
 
     with open(brief, "rb") as file:

@@ -1,4 +1,4 @@
-"""What one process of a set is: its program, and what it starts with."""
+"""One process of a set: its program, and what it starts with."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Launch:
     """One process of the set: its rank, its program, and what it starts with.
 
     `program` is a command line, or a function that runs in a fork of the keeper and returns the exit code. `env` is
-    the whole environment. `stdout` and `stderr` are paths to append to, or empty to inherit. Of the descriptors,
-    the standard ones and `fds` stay open; None keeps all, as a fork does. A command that is `in_process` is not
-    executed: the fork of the keeper is to become it, in the hands of whoever called `keep`.
+    the whole environment. `stdout` and `stderr` are paths to append to, or empty to inherit. The standard descriptors
+    and `fds` stay open; None keeps all, as a fork does. With `in_process`, a command is not executed: the fork of the
+    keeper becomes it, with the code that called `keep`.
     """
 
     __slots__ = ("env", "fds", "in_process", "program", "rank", "stderr", "stdout")
@@ -43,8 +43,8 @@ class Launch:
 
 
 class LastWill:
-    """What a keeper becomes when its agent has died and nothing is left of the set: a command, whose last argument
-    is the number of `fd`. The agent may write to that file at any time; workers do not have it.
+    """The command that a keeper becomes when its agent has died and no process of the set is left. Its last argument is
+    the number of `fd`. The agent may write to that file at any time; workers do not have it.
     """
 
     __slots__ = ("command", "fd")
@@ -65,8 +65,9 @@ class Becoming(BaseException):
 class PickledCall:
     """A program that is a pickled function in a descriptor, in the form that multiprocessing gives to its children.
 
-    `tracker` is the descriptor of the resource tracker that it shares with its parent. One that `is_fresh` was to have
-    an interpreter of its own. `bare` are the modules that the keeper's interpreter began with, if it is a fresh one.
+    `tracker` is the descriptor of the resource tracker that it shares with its parent. `is_fresh` means that the
+    function would otherwise have had an interpreter of its own. `bare` are the modules that the keeper's interpreter
+    started with, if it is a fresh one.
     """
 
     def __init__(self, fd: int, tracker: int, is_fresh: bool = False, *, bare: Collection[str] | None = None) -> None:
@@ -82,7 +83,7 @@ class PickledCall:
 
         prepare(self._bare)
         resource_tracker._resource_tracker._fd = self.tracker  # type: ignore[attr-defined]  # noqa: SLF001 - as spawn_main does
-        code: int = spawn._main(self.fd, None)  # type: ignore[arg-type]  # noqa: SLF001 - what its fork server calls
+        code: int = spawn._main(self.fd, None)  # type: ignore[arg-type]  # noqa: SLF001 - as its fork server does
         return code
 
 
@@ -96,6 +97,6 @@ def call(program: Callable[[], int], env: Mapping[str, str]) -> int:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return program()
-    except BaseException:  # noqa: BLE001 - what runs the function handles its errors; this is the rest
+    except BaseException:  # noqa: BLE001 - the function's errors are handled inside; this is the rest
         sys.excepthook(*sys.exc_info())
         return 1

@@ -1,4 +1,4 @@
-"""A stream of bytes, cut into blocks of whole lines that are fit to be shown next to those of others."""
+"""Splits a stream of bytes into blocks of whole lines that can be shown between those of others."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LINE_MAX_BYTES = 64 * 1024 * 1024
-"""A line longer than this is shown in pieces, as nothing bounds the memory to hold it otherwise."""
+"""A longer line is shown in pieces, so that memory stays bounded."""
 
 _UTF8_MAX_BYTES = 4
 
 
 class Lines:
-    """Collects the bytes of one writer and gives them back as whole lines, each behind `prefix`.
+    """Collects the bytes of one writer and returns them as whole lines, each after `prefix`.
 
-    A carriage return ends a line as well, with or without a line feed after it: a progress bar would otherwise be
-    held back to its end, or overwrite the line of another writer.
+    A carriage return also ends a line, with or without a line feed after it. Otherwise a progress bar would be held
+    back to its end, or overwrite the line of another writer.
 
-    `keep` is asked about each line, with its line feed; those it refuses are left out.
+    `keep` is called with each line and its line feed; lines for which it is false are omitted.
     """
 
     __slots__ = ("_after_return", "_keep", "_prefix", "_rest")
@@ -45,7 +45,7 @@ class Lines:
         return self._dressed(block)
 
     def finish(self) -> bytes:
-        """The last line if it has no end, with one; what is fed afterwards is a new line."""
+        """The unfinished last line, with a line feed; bytes that are fed afterwards start a new line."""
         self._after_return = False
         if not self._rest:
             return b""
@@ -74,7 +74,7 @@ class Lines:
             return b"".join([prefix + line for line in lines if keep(line.decode("utf-8", "replace"))])
         if not prefix:
             return block
-        # One call for all lines. It puts a prefix behind the last line, where none belongs, and none on the first.
+        # One call for all lines. It adds a prefix after the last line, where none belongs, and none before the first.
         dressed = block.replace(b"\n", b"\n" + prefix)
         return b"".join((prefix, memoryview(dressed)[: -len(prefix)]))
 

@@ -12,11 +12,11 @@
         └── filtered_stderr.log
 ```
 
-The restart count does not rise when processes restart because of somebody else, so an attempt's directory may
-be there already. It is left as it is: the next ones are `attempt_<n>.1`, `attempt_<n>.2` and so on.
+The restart count does not rise when processes restart because of another node, so an attempt's directory may already
+exist. It is left as it is: the next ones are `attempt_<n>.1`, `attempt_<n>.2` and so on.
 
-A disk that is full when a run begins is the user's to know of. One that fills up later must not end a job that runs:
-an attempt that finds no place for all of its directories and files has none, and its streams are the parent's.
+If the disk is full when a run begins, the user gets an error. If it fills up later, that must not end a running job: an
+attempt without room for all of its directories and files has no log files, and its streams are the parent's.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 RUN_ID_MAX_CHARS = 60
-"""How much of a run id its directory's name shows: with 4 bytes to a character, what a file name can hold."""
+"""How much of a run id its directory's name shows: with 4 bytes to a character, this fits into a file name."""
 
 ENTRY_POINT_GROUPS = ("holdfast.logs_specs", "torchrun.logs_specs")
-"""Where `find_logs_specs` looks; the first group that has the name wins."""
+"""Where `find_logs_specs` searches; the first group that has the name wins."""
 
 log = get_logger(__name__)
 
@@ -47,8 +47,8 @@ _TEMPORARY_DIRECTORIES = ("/tmp", "/var/tmp")  # noqa: S108 - the directory made
 class LogsDest:
     """Where the output of one attempt goes, by local rank.
 
-    `stdouts` and `stderrs` hold a path, or "" for a stream that stays the parent's. `tee_stdouts` and
-    `tee_stderrs` hold the files that are shown on the console as well.
+    `stdouts` and `stderrs` hold a path, or "" for a stream that stays the parent's. `tee_stdouts` and `tee_stderrs`
+    hold the files that are also shown on the console.
     """
 
     __slots__ = (  # noqa: RUF023 - the order of the constructor, which repr shows
@@ -92,9 +92,9 @@ class LogsDest:
 
 
 class LogsSpecs(ABC):
-    """What a user wants of the output of a set of processes: to be subclassed by who wants it elsewhere.
+    """The user's choice of where the output of a set of processes goes. Subclass it to send the output elsewhere.
 
-    `local_ranks_filter` limits the console to these local ranks; None or an empty set is every rank.
+    `local_ranks_filter` limits the console to these local ranks; None or an empty set shows every rank.
     """
 
     def __init__(
@@ -113,8 +113,8 @@ class LogsSpecs(ABC):
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
         """The destinations of one attempt of the processes with these environments, by local rank.
 
-        Called once for each attempt. `envs` holds `TORCHELASTIC_RUN_ID` and `TORCHELASTIC_RESTART_COUNT`; the
-        path of the error file is put into each as `TORCHELASTIC_ERROR_FILE`.
+        Called once for each attempt. `envs` holds `TORCHELASTIC_RUN_ID` and `TORCHELASTIC_RESTART_COUNT`; this adds the
+        path of the error file to each as `TORCHELASTIC_ERROR_FILE`.
         """
 
     @property
@@ -126,11 +126,11 @@ class LogsSpecs(ABC):
 class DefaultLogsSpecs(LogsSpecs):
     """Files in a directory.
 
-    `log_dir` is made where it is missing; None or "" is a fresh one in the temporary directory. With `/dev/null`
-    there are no files at all: every stream stays the parent's, but for ranks that `local_ranks_filter` hides.
+    `log_dir` is created if it is missing; None or "" creates a new one in the temporary directory. With `/dev/null`
+    there are no files at all: every stream stays the parent's, except for ranks that `local_ranks_filter` hides.
 
     Raises:
-        InputError: the directory cannot be made.
+        InputError: the directory cannot be created.
     """
 
     def __init__(
@@ -151,17 +151,17 @@ class DefaultLogsSpecs(LogsSpecs):
 
     @property
     def run_dir(self) -> str | None:
-        """The directory of this run, from its first attempt on; None where there are no files."""
+        """The directory of this run, from its first attempt on; None if there are no files."""
         return self._run_dir
 
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
-        """Makes the directories of one attempt. The files of the first one come into being when a process opens them;
-        those of later ones are made here, where an attempt can still do without.
+        """Create the directories of one attempt. In the first attempt, a process creates its files when it opens them.
+        Later attempts create them here, where they can still do without.
 
         The paths are absolute: a process may change its working directory before it fails.
 
         Raises:
-            InputError: a directory cannot be made, and it is the first attempt. A later one does without.
+            InputError: a directory cannot be created in the first attempt. Later attempts do without.
         """
         if self._root == os.devnull:
             return self._nowhere(envs)
@@ -220,12 +220,12 @@ class DefaultLogsSpecs(LogsSpecs):
         return to_map(self._redirects, size), to_map(self._tee, size)
 
     def _make_attempt(self, envs: dict[int, dict[str, str]]) -> str:
-        """A fresh directory for an attempt, with one for each rank in it."""
+        """Create a new directory for an attempt, with one for each rank in it."""
         env = next(iter(envs.values()), {})
         if self._run_dir is None:
             run_id = _file_name(env.get("TORCHELASTIC_RUN_ID", "none"))
             self._run_dir = _make_random(os.path.join(os.path.abspath(self._root), f"{run_id}_"))
-        # Whoever tidies the temporary directory may have taken it during a long run.
+        # A clean-up of the temporary directory may have removed it during a long run.
         os.makedirs(self._run_dir, 0o700, exist_ok=True)
         restart_count = _file_name(env.get("TORCHELASTIC_RESTART_COUNT", "0"))
         attempt_dir = _make_next(os.path.join(self._run_dir, f"attempt_{restart_count}"))
@@ -253,7 +253,7 @@ class DefaultLogsSpecs(LogsSpecs):
 
 
 def find_logs_specs(name: str | None = None) -> type[LogsSpecs]:
-    """The implementation that was installed under `name`; `DefaultLogsSpecs` for None and "default".
+    """The implementation that is installed under `name`; `DefaultLogsSpecs` for None and "default".
 
     Raises:
         InputError: there is none of that name, or it cannot be imported.
@@ -279,7 +279,7 @@ def _root_directory(log_dir: str | None) -> str:
 
 
 def _make_temporary() -> str:
-    """As `tempfile.mkdtemp` would, but without its import, which costs more than a worker's start."""
+    """Like `tempfile.mkdtemp`, without importing it: the import costs more than a worker's start."""
     wanted = [path for name in ("TMPDIR", "TEMP", "TMP") if (path := os.environ.get(name))]
     *others, last = [*wanted, *_TEMPORARY_DIRECTORIES]
     for directory in others:
@@ -291,7 +291,7 @@ def _make_temporary() -> str:
 
 
 def _make_files(paths: Iterable[str]) -> None:
-    """Make all of these, or none. Who opens them later needs no room for it, and could do nothing about a full disk."""
+    """Create all of these, or none. Opening them later needs no space: a worker could not handle a full disk."""
     made: list[str] = []
     try:
         for path in paths:
@@ -304,7 +304,7 @@ def _make_files(paths: Iterable[str]) -> None:
 
 
 def _make_random(start: str) -> str:
-    """A new private directory whose name is `start` and eight random characters."""
+    """Create a private directory whose name is `start` and eight random characters."""
     while True:
         path = start + os.urandom(4).hex()
         try:
@@ -315,7 +315,7 @@ def _make_random(start: str) -> str:
 
 
 def _make_next(path: str) -> str:
-    """A new directory: `path`, or where that is there already the first free of `path`.1, `path`.2 ..."""
+    """Create a directory: `path`, or if that exists the first free one of `path`.1, `path`.2 ..."""
     candidate, count = path, 0
     while True:
         try:
@@ -328,7 +328,7 @@ def _make_next(path: str) -> str:
 
 
 def _file_name(text: str) -> str:
-    """`text` as part of one file name: no separators, nothing that a shell or a terminal would act on."""
+    """`text` as part of a file name: no separators, nothing that a shell or a terminal would interpret."""
     return re.sub(r"[^\w.=+-]", "_", text[:RUN_ID_MAX_CHARS])
 
 

@@ -1,8 +1,8 @@
-"""The kernel's out-of-memory killer: whether it was the one that sent a process SIGKILL.
+"""Whether the kernel's out-of-memory killer sent a process SIGKILL.
 
 The kernel leaves three traces of such a kill. Its log names the process. The memory cgroup of the process counts the
-kill, and in version 2 of cgroups all above it do. The machine as a whole counts it, too. The counters rise before
-the signal is sent, the log may be written a moment after it.
+kill, and in cgroup version 2 so do all cgroups above it. The machine as a whole counts it too. The counters rise before
+the signal is sent; the log may be written a moment after it.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 LOG_RECORD_MAX_BYTES = 8192
-"""The kernel's own limit of a record; a smaller buffer is refused."""
+"""The kernel's own limit of a record; it refuses a smaller buffer."""
 
 LOG_MAX_RECORDS = 100_000
-"""How many records of the kernel's log are looked at, for one that grows faster than it is read."""
+"""How many records of the kernel's log are read at once, if it grows faster than it is read."""
 
 LIMIT_MAX_BYTES = 1 << 60
-"""A cgroup's limit from here on is how version 1 writes that there is none."""
+"""A larger limit means that the cgroup has none: version 1 writes it that way."""
 
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"
-"""The kernel's log has the process identifiers of this namespace, whoever reads it. The number never changes."""
+"""The kernel's log always has the process ids of this namespace. The number never changes."""
 
 KILLED_BY_KERNEL = "the kernel's out-of-memory killer ended it"
 
@@ -45,14 +45,14 @@ class MemoryHierarchy:
         self.is_v2 = is_v2
 
     def directory(self, path: str) -> str:
-        """The directory of a cgroup. One that cannot be seen from here is taken for the top of what can."""
+        """The directory of a cgroup. One that is not visible from here counts as the topmost visible one."""
         root = self.root.rstrip("/")
         if path.startswith("/..") or not (path == root or path.startswith(f"{root}/")):
             return self.point
         return f"{self.point}{path[len(root) :]}".rstrip("/") or "/"
 
     def upwards(self, directory: str) -> Iterator[str]:
-        """The directory of a cgroup and those of all above it that can be seen."""
+        """The directories of a cgroup and of all its visible ancestors."""
         while directory.startswith(self.point):
             yield directory
             directory = os.path.dirname(directory) if directory != "/" else ""
@@ -65,8 +65,8 @@ class MemoryHierarchy:
 
 
 def memory_hierarchy(mountinfo: str) -> MemoryHierarchy | None:
-    """The mount that has the memory cgroups, from /proc/PID/mountinfo. Where both versions are mounted, memory is
-    version 1's if that says so.
+    """The mount of the memory cgroups, from /proc/PID/mountinfo. If both versions are mounted, version 1 has the memory
+    controller if it lists it.
     """
     unified = None
     for line in mountinfo.splitlines():
@@ -83,7 +83,7 @@ def memory_hierarchy(mountinfo: str) -> MemoryHierarchy | None:
 
 
 def memory_cgroup(proc_cgroup: str, *, is_v2: bool) -> str:
-    """The path of a process's memory cgroup, from its /proc/PID/cgroup; "" if it does not say."""
+    """The path of a process's memory cgroup, from its /proc/PID/cgroup; "" if it has none there."""
     for line in proc_cgroup.splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -93,7 +93,7 @@ def memory_cgroup(proc_cgroup: str, *, is_v2: bool) -> str:
 
 
 def counted_kills(text: str) -> int | None:
-    """The kills that memory.oom_control, memory.events or /proc/vmstat have counted; None if they do not say."""
+    """The kills that memory.oom_control, memory.events or /proc/vmstat count; None if the text has no counter."""
     for line in text.splitlines():
         name, _, count = line.partition(" ")
         if name == "oom_kill" and count.strip().isdecimal():
@@ -108,8 +108,8 @@ def limit_bytes(text: str) -> int | None:
 
 
 def logged_kill(record: str) -> tuple[int, str] | None:
-    """The process that a record of the kernel's log says was killed, and what of: "cgroup", "machine", or "" where
-    an old kernel does not say. None for any other record, also for one that a program has put there.
+    """The process that a record of the kernel's log reports as killed, and the reason: "cgroup", "machine", or "" if an
+    old kernel does not say. None for any other record, including those that programs write.
     """
     prefix, _, text = record.partition(";")
     priority = prefix.partition(",")[0]
@@ -124,8 +124,8 @@ def logged_kill(record: str) -> tuple[int, str] | None:
 
 
 class KernelLog:
-    """The processes that the kernel's log says were killed, from when this was made on; none if it may not be read,
-    or speaks of identifiers that are not those of this process's namespace.
+    """The processes that the kernel's log reports as killed since this object was created. Empty if the log cannot be
+    read, or if its process ids are not those of this process's namespace.
     """
 
     def __init__(self, proc: str = "/proc", device: str = "/dev/kmsg") -> None:
@@ -137,13 +137,13 @@ class KernelLog:
                 os.lseek(self._fd, 0, os.SEEK_END)
 
     def update(self) -> None:
-        """Take in what was written since."""
+        """Read the new records."""
         for _ in range(LOG_MAX_RECORDS if self._fd >= 0 else 0):
             try:
                 data = os.read(self._fd, LOG_RECORD_MAX_BYTES)
-            except BrokenPipeError:  # records were overwritten before they were read; the next is another
+            except BrokenPipeError:  # records were overwritten before they were read; continue with the next
                 continue
-            except OSError:  # there are no more
+            except OSError:  # no more records
                 return
             if not data:
                 return
@@ -159,11 +159,10 @@ class KernelLog:
 
 
 class OomWatch:
-    """What the kernel had counted when a set of processes began, so that a kill of one of them can be told.
+    """The kernel's counters at the start of a set of processes, so that a kill of one of them can be recognised.
 
-    A process that the log names was killed for memory. Otherwise it was if its cgroup has counted a kill that nothing
-    else explains: neither the log, nor another process of the set. The machine's counter is asked only where no
-    cgroup has one.
+    A process that the log names was killed for memory. So was one whose cgroup counted a kill that neither the log nor
+    another process of the set explains. The machine's counter is used only if no cgroup has one.
     """
 
     def __init__(self, pids: Iterable[int], proc: str = "/proc", kernel_log: str = "/dev/kmsg") -> None:
@@ -172,9 +171,9 @@ class OomWatch:
         self._hierarchy = memory_hierarchy(_read(f"{proc}/self/mountinfo"))
         self._directories: dict[int, str] = {}
         self._before: dict[str, int] = {}
-        """By the file that counts."""
+        """The counts at the start, by the counter's file."""
         self._guessed: dict[str, int] = {}
-        """By the same, how many processes of the set that the log does not name are explained by it."""
+        """By the counter's file, how many processes of the set it explains that the log does not name."""
         self._verdicts: dict[int, str] = {}
 
         if self._hierarchy is not None:
@@ -187,15 +186,15 @@ class OomWatch:
         self._look([self._vmstat])
 
     def verdict(self, pid: int) -> str:
-        """The sentence that says why it was the out-of-memory killer that ended this process of the set by SIGKILL;
-        "" if it was not. Asked again, it says the same.
+        """Why the out-of-memory killer must have sent SIGKILL to this process of the set, as a sentence; "" if it did
+        not. Repeated calls return the same.
         """
         if pid not in self._verdicts:
             self._verdicts[pid] = self._judge(pid)
         return self._verdicts[pid]
 
     def close(self) -> None:
-        """Let go of the log."""
+        """Close the log."""
         self._log.close()
 
     def _judge(self, pid: int) -> str:
@@ -212,7 +211,7 @@ class OomWatch:
         return self._guess(directory)
 
     def _guess(self, directory: str) -> str:
-        """Without the log's word. Of the counters that are still there, the nearest decides."""
+        """The verdict without the log. The nearest counter that still exists decides."""
         counters = [path for path in [*self._counters(directory), self._vmstat] if path in self._before]
         for path in counters:
             now = counted_kills(_read(path))
@@ -230,7 +229,7 @@ class OomWatch:
         return ""
 
     def _counters(self, directory: str) -> list[str]:
-        """The files that count the kills in a cgroup, the nearest first. In version 1 only its own does."""
+        """The files that count the kills in a cgroup, the nearest first. In version 1, only its own file does."""
         if self._hierarchy is None or not directory:
             return []
         above = [self._hierarchy.kills_file(each) for each in self._hierarchy.upwards(directory)]
@@ -243,7 +242,7 @@ class OomWatch:
                 self._before[path] = count
 
     def _limit(self, directory: str) -> str:
-        """The smallest limit that held for a cgroup; "" if there is none."""
+        """The smallest limit that applied to a cgroup; "" if there is none."""
         if self._hierarchy is None or not directory:
             return ""
         above = self._hierarchy.upwards(directory)
@@ -253,7 +252,7 @@ class OomWatch:
 
 
 def _read(path: str) -> str:
-    """All of a file of the kernel's; "" if there is none."""
+    """The whole content of a kernel file; "" if it does not exist."""
     try:
         with open(path, "rb") as file:
             return file.read().decode("utf-8", "surrogateescape")

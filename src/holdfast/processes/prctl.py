@@ -1,4 +1,4 @@
-"""The two process attributes that no module of the standard library can set."""
+"""Two process attributes that the standard library cannot set."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> bool:
-    """Make this process the new parent of every descendant that loses its own. False where the kernel cannot."""
+    """Make this process the new parent of orphaned descendants. Returns False on platforms other than Linux."""
     return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(signum: int) -> bool:
-    """Have the kernel send `signum` to this process when its parent dies. False where the kernel cannot."""
+    """Have the kernel send `signum` to this process when its parent dies. Returns False on other platforms."""
     return _prctl(_PR_SET_PDEATHSIG, signum)
 
 

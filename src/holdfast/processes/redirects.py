@@ -1,4 +1,4 @@
-"""Send a standard stream of this process to a file for a while: what Python prints, and what C prints."""
+"""Redirects a standard stream of this process to a file for a while: the output of Python and of C code."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _DESCRIPTORS = {"stdout": 1, "stderr": 2}
 
 @contextlib.contextmanager
 def redirect(std: str, to_file: str) -> Iterator[None]:
-    """Inside the block, what goes to `std` ("stdout" or "stderr") goes to `to_file` instead.
+    """Inside the block, output to `std` ("stdout" or "stderr") goes to `to_file` instead.
 
-    It is the descriptor that is redirected, so the output of C code and of child processes goes there too.
-    The file is emptied first. Blocks may be nested; the descriptor is put back however the block ends.
+    The descriptor itself is redirected, so the output of C code and of child processes goes there too. The file is
+    truncated first. Blocks may be nested; the descriptor is restored however the block ends.
 
-    A `sys.stdout` that someone replaced by an object that does not write to the descriptor goes on as before.
+    If `sys.stdout` was replaced by an object that does not write to the descriptor, it is not affected.
 
     Raises:
         ValueError: `std` is not one of the two names.
-        OSError: the file cannot be opened; nothing was redirected then.
+        OSError: the file cannot be opened; nothing is redirected then.
     """
     if std not in _DESCRIPTORS:
         raise ValueError(f"unknown standard stream {std!r}; expected one of {', '.join(map(repr, _DESCRIPTORS))}")
@@ -51,7 +51,7 @@ redirect_stderr = functools.partial(redirect, "stderr")
 
 
 def _duplicate(descriptor: int) -> int | None:
-    """A second descriptor of the same file, None when `descriptor` is closed."""
+    """A second descriptor of the same file; None if `descriptor` is closed."""
     try:
         return os.dup(descriptor)
     except OSError:
@@ -59,9 +59,9 @@ def _duplicate(descriptor: int) -> int | None:
 
 
 def _point_at_file(descriptor: int, path: str) -> None:
-    # Appending, because the two streams may be sent to one file and must not write over each other.
+    # Append: both streams may go to one file, and must not overwrite each other.
     opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o666)
-    if opened == descriptor:  # it was closed, and open takes the lowest that is free
+    if opened == descriptor:  # it was closed, and open returns the lowest free number
         os.set_inheritable(descriptor, True)
         return
     try:
@@ -78,9 +78,9 @@ def _put_back(descriptor: int, before: int | None) -> None:
 
 
 def _flush(std: str) -> None:
-    """Hand what Python and C still hold back to the descriptor, while it points where that belongs."""
+    """Write out the buffers of Python and C, while the descriptor still points to where their content belongs."""
     for stream in (getattr(sys, std), getattr(sys, f"__{std}__")):
-        with contextlib.suppress(AttributeError, ValueError):  # None, not a whole stream, or closed
+        with contextlib.suppress(AttributeError, ValueError):  # None, an incomplete stream object, or closed
             stream.flush()
     _flush_c()
 

@@ -1,4 +1,4 @@
-"""What the keeper and its workers inherit: how they treat signals, and how many files a worker may have open."""
+"""What the keeper and its workers inherit: signal dispositions, and the limit of open files."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _IGNORED_BY_PYTHON = frozenset((signal.SIGPIPE, signal.SIGXFSZ))
 
 
 class SignalSetup:
-    """How the agent treated signals, so that the workers can start as if it had started them.
+    """The agent's signal dispositions, so that workers start as if the agent had started them.
 
-    `files_max` is the limit of open files that they are to have, if the agent has raised its own.
+    `files_max` is the limit of open files for the workers, if the agent has raised its own.
     """
 
     __slots__ = ("blocked", "files_max", "ignored")
@@ -41,12 +41,12 @@ class SignalSetup:
         self.files_max = files_max
 
     def plain(self) -> Plain:
-        """The arguments that make another one, for `marshal`."""
+        """The constructor's arguments, for `marshal`."""
         return tuple(map(int, self.blocked)), tuple(map(int, self.ignored)), self.files_max
 
     @classmethod
     def block_all(cls) -> SignalSetup:
-        """Hold every signal back until the keeper has its own handlers; returns what to go back to."""
+        """Block every signal until the keeper has its own handlers; returns the state to restore."""
         ignored = [
             s for s in signal.valid_signals() if s not in _IGNORED_BY_PYTHON and signal.getsignal(s) is signal.SIG_IGN
         ]
@@ -57,7 +57,7 @@ class SignalSetup:
         signal.pthread_sigmask(signal.SIG_SETMASK, self.blocked)
 
     def restore(self) -> None:
-        """In a worker: the agent's dispositions, with what no program expects to inherit set to default."""
+        """In a worker: restore the agent's dispositions, and reset those that no program expects to inherit."""
         for signum in signal.valid_signals() - _UNCATCHABLE:
             signal.signal(signum, signal.SIG_IGN if signum in self.ignored else signal.SIG_DFL)
         if self.files_max is not None:
@@ -66,7 +66,7 @@ class SignalSetup:
 
 
 def ignore_signals() -> None:
-    """Only SIGCHLD is ours. A signal to every process of a job must not end the one that ends the others."""
+    """Ignore all signals but SIGCHLD and faults: a signal to all processes of a job must not end the keeper."""
     for signum in signal.valid_signals() - _UNCATCHABLE - _FAULTS:
         signal.signal(signum, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, lambda _signum, _frame: None)

@@ -1,10 +1,9 @@
-"""How a process that runs a function begins: with our modules, and those of the standard library, from where they are
-installed.
+"""How a process that runs a function starts: with our modules and the standard library from where they are installed.
 
-A fresh interpreter looks into the working directory first, and a function's process also has the directory of its
-program in ``sys.path``. A ``select.py`` or ``multiprocessing.py`` there is the program's business. So what a process
-needs before its function is imported before the program's path is set, and without the working directory. What the
-program has a module of its own for is forgotten then, so that it gets its own.
+A fresh interpreter searches the working directory first, and a function's process also has the directory of its program
+in ``sys.path``. A ``select.py`` or ``multiprocessing.py`` there belongs to the program. So a process imports what it
+needs before the program's path is set, and without the working directory. Then it forgets the modules that the program
+has its own versions of, so that the program gets its own.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ if TYPE_CHECKING:
 
 BOOT = (
     "import sys; bare = [*sys.modules]; del sys.path[: 1 - sys.flags.safe_path]; "
-    # Ours is found by its place, and all else without it.
+    # Find our package by its path, and everything else without it.
     "sys.path.insert(0, {root!r}); import holdfast; del sys.path[0]; "
 )
-"""How an interpreter that was started with -c begins. `bare` are the modules that every interpreter has."""
+"""How an interpreter that is started with -c begins. `bare` are the modules that every interpreter has."""
 
 _KEPT = "multiprocessing"
-"""What runs the function to its end imports parts of itself on the way."""
+"""Never forgotten: it imports parts of itself while it runs the function."""
 
 
 def import_root() -> str:
@@ -34,18 +33,18 @@ def import_root() -> str:
 
 
 def boot(then: str) -> str:
-    """The code of an interpreter that does `then`, which may use `bare`, and finds our modules in their place."""
+    """Code for an interpreter that finds our modules and then does `then`, which may use `bare`."""
     return BOOT.format(root=import_root()) + then
 
 
 def shared_tracker() -> int:
-    """The descriptor of the process that unlinks what children leave of shared memory, which is started if need be.
+    """The descriptor of the resource tracker, which unlinks shared memory that children leave. Starts it if needed.
 
-    multiprocessing starts it with -c, so with the working directory first in its path. It gets -P here.
+    multiprocessing starts it with -c, so with the working directory first in its path. Here it gets -P.
     """
     from multiprocessing import resource_tracker, util
 
-    flags = util._args_from_interpreter_flags  # type: ignore[attr-defined]  # noqa: SLF001 - there is no other way in
+    flags = util._args_from_interpreter_flags  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public way
     util._args_from_interpreter_flags = lambda: [*flags(), "-P"]  # type: ignore[attr-defined]  # noqa: SLF001 - likewise
     try:
         tracker = resource_tracker.getfd()
@@ -56,18 +55,18 @@ def shared_tracker() -> int:
 
 
 def command_line(pickled: int, tracker: int) -> list[str]:
-    """The command of a process that runs the function in the descriptor `pickled`, as multiprocessing has it."""
+    """The command of a process that runs the function in the descriptor `pickled`, as in multiprocessing."""
     from multiprocessing import spawn
 
     words = spawn.get_command_line(pipe_handle=pickled, tracker_fd=tracker)
-    if "-c" in words:  # an executable that has its modules built in has not
+    if "-c" in words:  # not in an executable with built-in modules
         then = f"from holdfast.processes.spawned import main; main({pickled}, {tracker}, bare)"
         words[words.index("-c") + 1] = boot(then)
     return words
 
 
 def main(pickled: int, tracker: int, bare: Collection[str]) -> None:
-    """Be the process of a function, in an interpreter of its own."""
+    """Run the function, in an interpreter of its own."""
     from multiprocessing import spawn
 
     prepare(bare)
@@ -75,8 +74,8 @@ def main(pickled: int, tracker: int, bare: Collection[str]) -> None:
 
 
 def prepare(bare: Collection[str] | None) -> None:
-    """Import what runs a function. When its program's path is set, modules that the program has itself are forgotten,
-    but for those in `bare`; without `bare`, none is.
+    """Import what runs a function. Once its program's path is set, forget the modules that the program has itself,
+    except those in `bare`. Without `bare`, forget none.
     """
     from multiprocessing import spawn
 
@@ -89,7 +88,7 @@ def prepare(bare: Collection[str] | None) -> None:
     theirs = spawn.prepare
 
     def forget_and_prepare(data: Mapping[str, Any]) -> None:
-        spawn.prepare = theirs  # the program's own children are none of ours
+        spawn.prepare = theirs  # leave the program's own children alone
         _forget(data.get("sys_path", ()), bare)
         theirs(data)
 
@@ -97,7 +96,7 @@ def prepare(bare: Collection[str] | None) -> None:
 
 
 def _forget(path: Sequence[str], bare: Collection[str]) -> None:
-    """Forget the modules of the standard library for which a directory before it in `path` has others."""
+    """Forget the standard library modules that a directory before the library in `path` shadows."""
     library = os.path.dirname(os.__file__)
     candidates = {name.partition(".")[0] for name in sys.modules} & sys.stdlib_module_names - {*bare, _KEPT}
     for directory in path:
@@ -106,6 +105,6 @@ def _forget(path: Sequence[str], bare: Collection[str]) -> None:
         try:
             shadowed = candidates.intersection(name.partition(".")[0] for name in os.listdir(directory))
         except OSError:
-            continue  # a path that leads nowhere, or an archive
+            continue  # it does not exist, or is an archive
         for name in [name for name in sys.modules if name.partition(".")[0] in shadowed]:
             del sys.modules[name]

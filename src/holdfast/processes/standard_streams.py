@@ -6,7 +6,7 @@ import os
 
 
 def open_missing() -> None:
-    """Let those that are closed lead to nowhere. Else our own pipes would take their numbers, and their meaning."""
+    """Open closed standard descriptors on /dev/null. Otherwise our own pipes would get their numbers."""
     for fd in range(3):
         try:
             os.fstat(fd)

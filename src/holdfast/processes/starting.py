@@ -1,4 +1,4 @@
-"""The way in: a function or a command, and as many processes of it as there are ranks."""
+"""The entry point: starts a function or a command in one process for each rank."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ def start_processes(
     shutdown_timeout: float = SHUTDOWN_TIMEOUT_S,
     before_start: Callable[[PContext], None] | None = None,
 ) -> PContext:
-    """Start a process for each rank in `args`, running `entrypoint`: a function, or a command's name.
+    """Start a process for each rank in `args` that runs `entrypoint`: a function, or a command's name.
 
     Args:
-        name: what the set is called in messages, prefixes and process names.
-        entrypoint: a function that is called, or a command that is run, with the rank's `args`.
+        name: the set's name in messages, prefixes and process names.
+        entrypoint: a function to call, or a command to run, with the rank's `args`.
         args: the arguments by rank, for the ranks 0 to N-1.
-        envs: by rank, what is added to this process's environment.
+        envs: by rank, additions to this process's environment.
         logs_specs: where output goes.
-        log_line_prefixes: by rank, what stands before a line on the console.
-        start_method: for a function, how its process comes to be: spawn, fork or forkserver.
-        numa_options: accepted; binding follows GPUs.
-        duplicate_stdout_filters: lines of tee'd stdout that hold one of these are also kept in one file.
-        duplicate_stderr_filters: likewise for stderr.
-        shutdown_timeout: seconds between the stop signal and SIGKILL, when a process failed and its siblings are
-            stopped, and wherever `close` is not told otherwise.
-        before_start: is called with the set before any of its processes is there.
+        log_line_prefixes: by rank, the prefix of its lines on the console.
+        start_method: for a function, how its process is started: spawn, fork or forkserver.
+        numa_options: accepted, but workers are not bound to NUMA nodes yet; a notice says so.
+        duplicate_stdout_filters: lines of tee'd stdout that contain one of these are also kept in one file.
+        duplicate_stderr_filters: the same for stderr.
+        shutdown_timeout: seconds between the stop signal and SIGKILL, if a process failed and its siblings are
+            stopped, and by default in `close`.
+        before_start: called with the set before any of its processes exists.
 
     Returns:
-        The running set. If one process cannot be started, none is, and the reason is raised.
+        The running set. If one process cannot be started, none is, and its error is raised.
     """
     context: PContext
     if isinstance(entrypoint, str):

@@ -1,4 +1,4 @@
-"""Which of a process's two standard streams is meant, for all ranks alike or rank by rank."""
+"""A choice of a process's two standard streams, for all ranks or rank by rank."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Std(IntFlag):
 
     @classmethod
     def from_str(cls, text: str) -> Std | dict[int, Std]:
-        """What `text` asks for, by the rules of `GRAMMAR`.
+        """Parse `text` by the rules of `GRAMMAR`.
 
         Space around ranks and streams is ignored.
 
         Raises:
-            ValueError: the text is not of that form, or names a rank twice.
+            ValueError: the text does not have that form, or names a rank twice.
         """
         if for_all := _FOR_ALL.fullmatch(text):
             return cls(int(for_all[1]))
@@ -52,10 +52,10 @@ class Std(IntFlag):
 def to_map(val_or_map: Std | Mapping[int, Std], local_world_size: int) -> dict[int, Std]:
     """The streams of each local rank from 0 to `local_world_size` - 1.
 
-    A rank that the mapping leaves out gets `Std.NONE`. A key that is no rank of this machine is left out
-    without a word: one command line serves machines with different numbers of processes.
+    A rank that the mapping leaves out gets `Std.NONE`. A key that is no rank of this machine is ignored silently: one
+    command line serves machines with different numbers of processes.
     """
     ranks = range(local_world_size)
-    if isinstance(val_or_map, int):  # torch's Std too, in code that is half moved
+    if isinstance(val_or_map, int):  # also accepts torch's Std, in code that is partly migrated
         return dict.fromkeys(ranks, Std(val_or_map))
     return {rank: Std(val_or_map.get(rank, Std.NONE)) for rank in ranks}

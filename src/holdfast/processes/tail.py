@@ -1,4 +1,4 @@
-"""Show what processes write to their log files, as they write it."""
+"""Shows what processes write to their log files, as they write it."""
 
 from __future__ import annotations
 
@@ -21,45 +21,45 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 CHUNK_BYTES = 64 * 1024
-"""How much is read of one file before the next has its turn.
+"""How much is read from one file before the next has its turn.
 
-More is slower: malloc maps fresh pages for each larger block, and filling those takes longer than all else.
+More is slower: malloc maps fresh pages for each larger block, and filling those takes longer than everything else.
 """
 
 LINGER_S = 0.02
-"""How long lines that follow upon others may wait, to be shown together; the first after a pause never waits.
+"""How long lines may wait after others, to be shown together; the first line after a pause never waits.
 
-Four writers that never pause cost 8 % of a processor to show with it, and 40 % without.
+Showing four writers that never pause costs 8 % of a CPU with it, and 40 % without.
 """
 
 STALLS_S = 2.0
-"""A console that takes nothing for this long is not waited for any longer by someone who is in a hurry."""
+"""How long a caller in a hurry waits for a console that accepts nothing."""
 
 LAGGARDS_MAX = 8
-"""How many tails that were left to themselves may still have lines to show. Earlier ones give up: each has a thread and
-a descriptor for every file.
+"""How many detached tails may still have lines to show. Earlier ones give up: each has a thread and a descriptor for
+every file.
 """
 
 _CRASHES = {signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGTRAP}
 
 
 class TailLog:
-    """Shows the lines of several files, each behind its prefix, on one stream until it is stopped.
+    """Shows the lines of several files, each after its prefix, on one stream until it is stopped.
 
-    A line is shown when it is complete, and in one piece, even if several of these share a stream or a terminal.
-    Bytes are shown as they are on a stream that has a binary layer, and as UTF-8 on any other. A file that does
-    not exist yet is waited for; one that is truncated or replaced is read from its new start. If the stream
-    breaks, nothing more is shown; the files belong to their writers and are never touched.
+    A line is shown when it is complete, and in one piece, even if several tails share a stream or a terminal. A stream
+    with a binary layer gets the bytes unchanged, any other gets UTF-8 text. A file that does not exist yet is waited
+    for; one that is truncated or replaced is read from its new start. If the stream breaks, nothing more is shown. The
+    files belong to their writers and are never modified.
 
-    One thread does it, and sleeps while nothing is written.
+    One thread does the work, and sleeps while nothing is written.
 
     Args:
-        name: names the lines of a rank that has no prefix: `[<name><rank>]:`.
+        name: used in the default prefix of a rank, `[<name><rank>]:`.
         log_files: the files, by rank.
-        dst: where to show them.
-        log_line_prefixes: what to put in front of each line, by rank.
-        interval_sec: accepted for those who used to set how often files are looked at; not needed.
-        log_line_filter: is given each line, with its line feed; those for which it is false are not shown.
+        dst: the stream to show them on.
+        log_line_prefixes: the prefix of each line, by rank.
+        interval_sec: ignored; accepted for programs that still set the polling interval.
+        log_line_filter: called with each line and its line feed; lines for which it is false are not shown.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class TailLog:
         log_files: Mapping[int, str],
         dst: TextIO,
         log_line_prefixes: Mapping[int, str] | None = None,
-        interval_sec: float = 0.1,  # noqa: ARG002 - see above
+        interval_sec: float = 0.1,  # noqa: ARG002 - for compatibility
         log_line_filter: Callable[[str], bool] | None = None,
     ) -> None:
         prefixes = log_line_prefixes or {}
@@ -86,7 +86,7 @@ class TailLog:
         self._is_given_up = False
 
     def start(self) -> TailLog:
-        """Begin to show what is in the files and what comes."""
+        """Begin to show the files' content and what is added to it."""
         if self._thread is not None:
             raise RuntimeError(f"TailLog {self._name!r} was started before; make a new one")
         if self._files and self._dst is not None:  # a process without a stdout has None
@@ -98,11 +98,11 @@ class TailLog:
         return self
 
     def stop(self, patience_s: float | None = None) -> None:
-        """Show all that has been written by now, the last line too if it has no end, and be done.
+        """Show everything written so far, including an unfinished last line, and end.
 
-        Returns when nothing is left of the thread and of what it had open. A stream that takes nothing holds it up,
-        unless `patience_s` is given: then for STALLS_S at most, and a slow one for `patience_s` at most. After that the
-        thread is left to itself, and shows the rest if the stream takes it while this process lives.
+        Returns when the thread has ended and its files are closed. A stream that accepts nothing blocks this, unless
+        `patience_s` is given: then it waits at most STALLS_S for such a stream, and at most `patience_s` for a slow
+        one. After that the thread is detached, and shows the rest if the stream accepts it while this process lives.
         """
         self._stopping = True
         if self._changes is None or self._thread is None:
@@ -119,7 +119,7 @@ class TailLog:
         self.has_ended()
 
     def await_end(self, patience_s: float, stalls_s: float) -> bool:
-        """Wait for the thread to end: for `patience_s`, or less if the stream takes nothing for `stalls_s`."""
+        """Wait for the thread to end: for `patience_s`, or less if the stream accepts nothing for `stalls_s`."""
         assert self._thread is not None
         deadline = time.monotonic() + patience_s
         while self._thread.is_alive():
@@ -130,7 +130,7 @@ class TailLog:
         return not self._thread.is_alive()
 
     def has_ended(self) -> bool:
-        """Whether nothing is left of the thread, nor of what it had open."""
+        """Whether the thread has ended; if so, also close what it had open."""
         if self._thread is not None and self._thread.is_alive():
             return False
         changes, self._changes = self._changes, None
@@ -148,7 +148,7 @@ class TailLog:
         return 0 if self._display is None else self._display.turns.taken_bytes
 
     def _is_held_up(self) -> bool:
-        """Whether it is the stream that is waited for, and not a processor."""
+        """Whether the thread waits for the stream, and not for a CPU."""
         return self._display is not None and self._display.turns.is_taken
 
     def stopped(self) -> bool:
@@ -156,7 +156,7 @@ class TailLog:
         return self._stopping
 
     def _run(self, changes: FileChanges) -> None:
-        # Signals are for the main thread, also while it holds them back.
+        # Leave signals to the main thread, even while it blocks them.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _CRASHES)
         try:
             self._display = Display(self._dst)
@@ -165,7 +165,7 @@ class TailLog:
             self._follow(changes, self._display)
         except GivenUpError:
             pass
-        except Exception as error:  # noqa: BLE001 - the stream and the filter are the user's, and may do anything
+        except Exception as error:  # noqa: BLE001 - the stream and the filter are the user's, and may raise anything
             notice(f"{self._name}: cannot show any more lines: {error!r}; the log files have them all")
         finally:
             for file in self._files.values():
@@ -174,7 +174,7 @@ class TailLog:
     def _follow(self, changes: FileChanges, display: Display) -> None:
         changed: Iterable[int] = set(self._files)
         while True:
-            stopping = self._stopping  # asked before the look, so that the last look comes after `stop`
+            stopping = self._stopping  # read first, so that the last read of the files comes after `stop`
             shown = self._catch_up(self._files if stopping else changed, changes, display)
             if stopping:
                 break
@@ -185,7 +185,7 @@ class TailLog:
             display.show(file.last_line())
 
     def _catch_up(self, ranks: Iterable[int], changes: FileChanges, display: Display) -> bool:
-        """Show what these files have by now, in turns. Whether it was anything."""
+        """Show the new lines of these files, in turns. Returns whether there were any."""
         shown = False
         turns = {rank: self._files[rank].new_lines(changes) for rank in ranks if rank in self._files}
         while turns:
@@ -207,7 +207,7 @@ class TailLog:
 
 
 class _LogFile:
-    """One file, read as far as it is written."""
+    """One file, read up to its current end."""
 
     __slots__ = ("_at", "_fd", "_lines", "_path", "_rank")
 
@@ -219,7 +219,7 @@ class _LogFile:
         self._at = 0
 
     def new_lines(self, changes: FileChanges) -> Iterator[bytes]:
-        """The lines that were completed since the last time, block by block; what comes later is watched for.
+        """The lines completed since the last call, block by block; sets a watch for later ones.
 
         Raises:
             OSError: the file cannot be read.
@@ -230,12 +230,12 @@ class _LogFile:
                 yield from self._read()
             if not self._has_successor(changes):
                 return
-            yield from self._read()  # what was written before it had one
+            yield from self._read()  # the lines written before it was replaced
             yield self._lines.finish()
             self._open_successor()
 
     def last_line(self) -> bytes:
-        """The last line if it has no end, with one."""
+        """The unfinished last line, with a line feed."""
         return self._lines.finish()
 
     def close(self) -> None:
@@ -244,7 +244,7 @@ class _LogFile:
             self._fd = None
 
     def _read(self) -> Iterator[bytes]:
-        """To where the file ends now: one that grows for ever must not keep the others waiting."""
+        """Read to the current end: a file that grows for ever must not keep the others waiting."""
         if self._fd is None:
             return
         size = os.fstat(self._fd).st_size
@@ -256,7 +256,7 @@ class _LogFile:
             yield self._lines.feed(data)
 
     def _has_successor(self, changes: FileChanges) -> bool:
-        """Whether the path names a file, and not the one we have; if it names none, the next is watched for."""
+        """Whether the path names a file other than the open one. If it names none, watch for the next."""
         status = _status(self._path)
         if status is None:
             changes.watch_creation(self._rank, self._path)
@@ -268,7 +268,7 @@ class _LogFile:
         return self._fd is None or not os.path.samestat(status, os.fstat(self._fd))
 
     def _open_successor(self) -> None:
-        with contextlib.suppress(FileNotFoundError):  # it went away meanwhile, and the next will be watched for
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile; the next one will be watched for
             fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             self.close()
             self._fd, self._at = fd, 0
@@ -282,7 +282,7 @@ def _status(path: str) -> os.stat_result | None:
 
 
 def await_laggards(stalls_s: float) -> None:
-    """Wait for the tails that were left to themselves, unless the console takes nothing for `stalls_s`."""
+    """Wait for the detached tails, unless the console accepts nothing for `stalls_s`."""
     for tail in _laggards:
         if not tail.await_end(float("inf"), stalls_s):
             break
@@ -290,7 +290,7 @@ def await_laggards(stalls_s: float) -> None:
 
 
 _laggards: list[TailLog] = []
-"""The tails that were left to themselves, oldest first."""
+"""The detached tails, oldest first."""
 
 
 def _leave_behind(tail: TailLog) -> None:

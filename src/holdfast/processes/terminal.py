@@ -1,4 +1,4 @@
-"""A terminal for a worker in place of the console: of the same size, and it passes every byte on unchanged."""
+"""A terminal for a worker in place of the console: of the same size, and every byte passes unchanged."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _WINDOW_BYTES = 8
 
 
 def open_terminal(window: bytes) -> tuple[int, int]:
-    """Our end of a new terminal, and its users'. It becomes nobody's controlling terminal."""
+    """Open a terminal; returns our end and its users' end. It becomes no process's controlling terminal."""
     ours, users = os.openpty()
     try:
         attributes = termios.tcgetattr(users)
-        attributes[1] &= ~termios.OPOST  # the console makes its own line ends
+        attributes[1] &= ~termios.OPOST  # the console converts line ends itself
         attributes[3] &= ~termios.ECHO
         termios.tcsetattr(users, termios.TCSANOW, attributes)
         if window:
@@ -28,7 +28,7 @@ def open_terminal(window: bytes) -> tuple[int, int]:
 
 
 def window_of(fd: int) -> bytes:
-    """The size of a terminal's window, as the kernel has it; b"" where it cannot say."""
+    """The size of a terminal's window, as the kernel's struct; b"" if it is unknown."""
     try:
         return fcntl.ioctl(fd, termios.TIOCGWINSZ, bytes(_WINDOW_BYTES))
     except OSError:
