@@ -1,4 +1,4 @@
-"""Who is in the group: how the agents of several nodes meet and agree on their ranks."""
+"""Group membership: how the agents of several nodes meet and agree on their ranks."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Addresses: which are this machine's own, and which can be reached from no other."""
+"""Network addresses: which ones belong to this machine, and which ones other machines can reach."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def is_own(address: str) -> bool:
-    """Whether an IP address belongs to this machine: nothing else can be bound."""
+    """Whether an IP address belongs to this machine: only such an address can be bound."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -24,10 +24,10 @@ def is_own(address: str) -> bool:
 
 
 def own_addresses(host: str) -> list[str]:
-    """The addresses of this machine that `host` stands for; none if it is another machine, or unknown.
+    """The addresses of this machine that `host` resolves to; none if `host` is another machine, or unknown.
 
-    A name of this machine that resolves to its loopback (as Debian writes it into /etc/hosts) means all of
-    its addresses, "": others resolve it to one that we cannot know.
+    If a name of this machine resolves to loopback (Debian writes that into /etc/hosts), the result is all addresses,
+    "": other machines resolve the name to an address that we cannot know.
     """
     try:
         infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
@@ -40,10 +40,11 @@ def own_addresses(host: str) -> list[str]:
 
 
 def told_to_others(address: str, hosts: Iterable[str]) -> str:
-    """What others can reach this machine by, which reaches the store, at one of `hosts`, from `address`.
+    """The host or address by which other machines can reach this one.
 
-    That is the address, unless it is the loopback because one of `hosts` is a name of this machine that means it here:
-    then it is the name, which means something else to others.
+    `address` is our end of the connection to the store, which runs on `hosts`. The result is `address`, unless that is
+    loopback because one of `hosts` is a name of this machine that resolves to loopback here. Then the result is the
+    name: other machines resolve it differently.
     """
     if not is_loopback(address):
         return address
@@ -51,5 +52,5 @@ def told_to_others(address: str, hosts: Iterable[str]) -> str:
 
 
 def bracketed(host: str, port: int) -> str:
-    """``host:port`` as people write it, also for an IPv6 address."""
+    """``host:port``, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,24 +1,24 @@
-"""What a node does next: a pure function of what it sees and what it is. Every rule of the rendezvous is here.
+"""What a node does next: a pure function of what it sees and its own state. Every rule of the rendezvous is here.
 
-- The node that holds the leader's key leads. The key is under its lease, so a leader that is gone has no key, and the
-  first to see that takes it. Nothing else is elected.
-- The leader writes the next generation in one transaction, guarded by the last one and by its own leadership: two
-  leaders cannot both succeed, and a generation is decided once.
-- A generation ends when somebody writes that it is broken, and why: a worker failed, a node is gone, nodes are to be
-  let in. Everybody hears of it, stops its workers, and says so. The next generation waits for that word from everyone
-  who was in the last one and is still there.
-- A node that cannot renew its lease stops its workers while the lease still holds. Others start theirs after it has
-  run out.
-- A generation's record is the licence to run it. A node stops its workers when the record is replaced or gone, whoever
-  did that: the store may have lost its data, or somebody may have deleted the wrong keys.
-- A generation that failed is judged when all of its nodes have stopped and said what became of their workers: see
-  `judging`. When nodes are let into a job that runs is decided in `admission`.
+- The node that holds the leader's key leads. The key is bound to its lease, so it disappears with the leader, and the
+  first node to notice takes it. There is no other election.
+- The leader writes the next generation in one transaction, guarded by the last generation and by its own leadership:
+  two leaders cannot both succeed, and a generation is decided once.
+- A generation ends when a node writes that it is broken, and why: a worker failed, a node is gone, or nodes are to be
+  let in. Every node sees that record, stops its workers, and says so. The next generation waits for that word from
+  every member of the last one that is still present.
+- A node that cannot renew its lease stops its workers while the lease still holds. Other nodes start theirs only after
+  that lease has expired.
+- A generation's record is the licence to run it. A node stops its workers when the record is replaced or gone, for
+  whatever reason: the store may have lost its data, or somebody may have deleted the wrong keys.
+- A failed generation is judged when all of its nodes have stopped and reported on their workers: see `judging`.
+  `admission` decides when nodes are let into a running job.
 - The join timeout runs only while there are too few nodes, not while workers stop or the job pauses. Only the leader
-  sees all nodes, so it says so in the store, and every node counts the time for itself.
+  sees all nodes, so it writes that into the store, and every node counts the time for itself.
 - The job ends with one record: all members are done, or one failed and no restart is left.
 
-`decide` is called whenever anything may have changed. It says what should be so, not what is new: it can be asked again
-at any time, and a transaction that comes too late fails its guards and changes nothing.
+Call `decide` whenever anything may have changed. It describes the desired state, not a change, so calling it again is
+always safe. A transaction that arrives too late fails its guards and changes nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def decide(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> De
     me = _remember(view, me, now)
     mine = my_part(view, me, now, settings, keys)
     me = mine.me
-    # A leader leads also while its own workers stop.
+    # A leader leads even while its own workers stop.
     is_busy = any(not isinstance(action, Stop) for action in mine.actions)
     if is_busy or me.published is None or view.end is not None or me.store_is_gone:
         return mine
@@ -59,7 +59,10 @@ def decide(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> De
 
 
 def registration(me: Me, keys: Keys) -> Transaction:
-    """Put this node into the store, once. If an answer was lost, what was put then may come late, but never again."""
+    """Put this node into the store, once.
+
+    An earlier put whose answer was lost may still arrive late, but the record is never put twice.
+    """
     assert me.offer is not None
     key = keys.node(me.node)
     offer = replace(me.offer, running=me.running, stopped=me.stopped, known=me.known)
@@ -68,7 +71,7 @@ def registration(me: Me, keys: Keys) -> Transaction:
 
 
 def _remember(view: View, me: Me, now: float) -> Me:
-    """Know the newest generation, and notice when the store has lost the one that was seen last."""
+    """Record the newest generation, and notice when the store has lost the one that was seen last."""
     generation, seen = view.generation, identity_of(view)
     if seen == me.seen or view.end is not None:
         return me
@@ -82,7 +85,7 @@ def _remember(view: View, me: Me, now: float) -> Me:
 
 
 def _is_declared_lost(view: View, me: Me) -> bool:
-    """Whether the others count this node as lost although its lease holds: somebody deleted its record."""
+    """Whether the other nodes count this node as lost although its lease holds: somebody deleted its record."""
     if not me.lease or me.published is None:
         return False
     if view.is_whole and view.leader == me.node and me.node not in view.nodes and view.revision >= me.said_revision:
@@ -92,7 +95,7 @@ def _is_declared_lost(view: View, me: Me) -> bool:
 
 
 def _claim(view: View, me: Me, keys: Keys) -> Propose:
-    """Lead, or first take away what stands in the leader's place and is not the name of a node."""
+    """Take the leader's key, or first delete a value there that is not the name of a node."""
     if view.leader_revision:
         stands_there = (Created(keys.leader, view.leader_revision), absent(keys.end))
         return Propose(Transaction(stands_there, (Delete(keys.leader),)), "nobody leads")

@@ -1,4 +1,4 @@
-"""The words in which decisions are made: what a node knows of itself, what it can do, and what several rules share."""
+"""The vocabulary of decisions: a node's own state, its possible actions, and helpers that several rules share."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 NAMED_MAX = 100
-"""How many nodes a record names that is about some of them."""
+"""The number of nodes that a record lists by name."""
 
 SOMETHING = Node(host="", address="", port=0, role="", workers=0)
-"""What the store has of a node that put itself there and never heard of it."""
+"""Stands for a record of this node that the store has although the answer to the put was lost."""
 
 RecordId: TypeAlias = tuple[int, int, str]
 """The number, the revision and the job of a generation's record."""
@@ -49,93 +49,95 @@ class Settings(Struct, frozen=True):
     """How long the first generation waits for more nodes once there are enough."""
 
     recall_s: float = 0.0
-    """How long a later one does, when a node was lost."""
+    """How long a later generation waits for more nodes after a node was lost."""
 
     join_timeout_s: float = 600.0
     """How long a node waits while there are too few nodes."""
 
     lease_s: float = 0.0
-    """How long the leases of nodes last: after that, a node that is silent has no workers."""
+    """The lease of a node. A node that was silent for this long has no workers."""
 
     steady_s: float = STEADY_S
-    """How long a machine must have stayed for its earlier losses to be forgotten."""
+    """How long a machine must stay for its earlier losses to be forgotten."""
 
     restart_window_s: float = 0.0
-    """How long workers must have run before a failure for the restarts to be counted anew; 0 for never."""
+    """Workers that ran this long before a failure get the whole restart budget again; 0 for never."""
 
     restart_policy: str = AUTO
 
 
 class Me(Struct, frozen=True):
-    """This node: what it is, what it has said, what it knows. Generations are numbers, and 0 is none."""
+    """The state of this node: what it is, what it has published, what it knows. Generations are numbers; 0 is none."""
 
     node: str = ""
-    """The name that it is registered under; another one each time it registers."""
+    """The name that this node is registered under; a new one for each registration."""
     lease: int = 0
     offer: Node | None = None
     published: Node | None = None
-    """What the store has of this node."""
+    """This node's record in the store."""
     said_at: float = float("inf")
-    """When the store took that ..."""
+    """When the store accepted `published`."""
     said_revision: int = 0
-    """... and its revision then."""
+    """The store's revision of `published`."""
     registered: int = 0
-    """The newest generation that this node had heard of when the store first did."""
+    """The newest generation that this node knew when the store first accepted its record."""
 
     running: int = 0
-    """The generation whose workers may be alive here."""
+    """The generation whose workers may be alive on this node."""
     stopped: int = 0
-    """The newest generation whose workers are known to have ended here."""
+    """The newest generation whose workers are known to have ended on this node."""
     done: int = 0
     is_done_published: bool = False
     failure: Failure | None = None
     leaving: str = ""
     closing: End | None = None
     last: Generation | None = None
-    """The generation that was started here last."""
+    """The generation that this node started last."""
     licence: RecordId = NO_RECORD
-    """The record that let it start, by its `identity_of`."""
+    """The record that permitted the start of `last`, by its `identity_of`."""
 
     store_is_gone: bool = False
     stop_by: float = float("inf")
-    """When workers have to be told to stop because the lease cannot be renewed."""
+    """When workers must be told to stop because the lease cannot be renewed."""
     cut_off_since: float | None = None
-    """When the store answered last, if it does not."""
+    """Since when the store has not answered; None while it answers."""
     waiting_since: float | None = None
-    """Since when there are too few nodes."""
+    """Since when there have been too few nodes."""
 
     known: int = 0
     """The newest generation that this node has heard of."""
     known_lease_s: float = 0.0
     """The longest lease in any generation that this node has heard of."""
     seen: RecordId = NO_RECORD
-    """The record of a generation that was seen last, by its `identity_of`."""
+    """The generation record that was seen last, by its `identity_of`."""
     lost: RecordId = NO_RECORD
-    """The record that the store lost last ..."""
+    """The record that the store lost last."""
     newest: Generation | None = None
     """The generation that was seen last."""
     missing: Generation | None = None
-    """The generation of that record."""
+    """The generation of the record `lost`."""
     lost_at: float = float("-inf")
-    """... and when that was noticed."""
+    """When the loss of the record `lost` was noticed."""
     came_at: float = float("-inf")
     """When this node got its lease."""
 
     on_since: tuple[int, float] = (0, 0.0)
-    """As leader: the generation that is on, and when it was first seen to be."""
+    """As leader: the generation that is running, and when that was first seen."""
     over_since: float | None = None
-    """As leader: when the last generation was seen to be over."""
+    """As leader: when the end of the last generation was first seen."""
     enough_since: float | None = None
-    """As leader: since when there are nodes enough for the next one."""
+    """As leader: since when there have been enough nodes for the next generation."""
 
 
 class Join(Struct, frozen=True):
-    """Take a lease, and put this node into the store under it."""
+    """Obtain a lease, and put this node into the store under it."""
 
 
 class Propose(Struct, frozen=True):
-    """Ask the store for a transaction. `what` is for people; the rest is what is true of us if it succeeds: what the
-    store has of us, and the generation that we are done with.
+    """Ask the store for a transaction.
+
+    `what` is for people. The other fields hold what becomes true of this node if the transaction succeeds: its record
+    in the store, and the generation that it is done with.
     """
 
     transaction: Transaction
@@ -151,10 +153,10 @@ class Start(Struct, frozen=True):
 
 
 class Stop(Struct, frozen=True):
-    """Stop the workers. They `may_finish` what they are at if nobody is lost and nothing has failed.
+    """Stop the workers. They `may_finish` their current work if no node is lost and nothing has failed.
 
-    With `is_final`, the fence is not moved any more, so that it ends the workers in time: the store has lost the record
-    that lets them run, and others may go on before they are told.
+    With `is_final`, the fence no longer moves, so that it kills the workers in time: the store has lost the record that
+    permits them to run, and other nodes may go on before these workers hear of it.
     """
 
     reason: str
@@ -163,8 +165,9 @@ class Stop(Struct, frozen=True):
 
 
 class Leave(Struct, frozen=True):
-    """This node's part is over: the job's end, or None if too few nodes came in time, the store is gone, or the job
-    refuses this node.
+    """Leave the group: this node's part is over.
+
+    `end` is the job's end, or None if too few nodes came in time, the store is gone, or the job refuses this node.
     """
 
     end: End | None
@@ -176,7 +179,7 @@ Action: TypeAlias = Join | Propose | Start | Stop | Leave
 
 
 class Decision(Struct, frozen=True):
-    """What to do; what this node remembers of it; when to ask again if nothing happens; and a line for people."""
+    """The actions, the node's new state, when to decide again if nothing happens, and a status line for people."""
 
     me: Me
     actions: tuple[Action, ...] = ()
@@ -185,8 +188,9 @@ class Decision(Struct, frozen=True):
 
 
 def identity_of(view: View) -> RecordId:
-    """What tells a generation's record from every other. Revisions alone do not: a store that has lost its data counts
-    them anew.
+    """What distinguishes a generation's record from every other one.
+
+    Revisions alone do not: a store that has lost its data starts counting again.
     """
     generation = view.generation
     return NO_RECORD if generation is None else (generation.number, view.generation_revision, generation.job)
@@ -201,18 +205,18 @@ def break_up(view: View, keys: Keys, broken: Broken) -> Propose:
 
 
 def still_on(view: View, keys: Keys) -> tuple[Modified | Created, ...]:
-    """The generation that we see is the current one, and nobody has broken it."""
+    """Guards: the generation that we see is current, and no node has broken it."""
     return (Modified(keys.generation, view.generation_revision), absent(keys.broken), absent(keys.end))
 
 
 def as_leader(view: View, keys: Keys) -> tuple[Modified | Created, ...]:
-    """The generation that we see is the current one, and we lead."""
+    """Guards: the generation that we see is current, and we lead."""
     leads = Created(keys.leader, view.leader_revision)
     return (Modified(keys.generation, view.generation_revision), leads, absent(keys.end))
 
 
 def first(*times: float | None) -> float | None:
-    """The first of some times, of which there may be none."""
+    """The earliest of some times; None if there are none."""
     return min((at for at in times if at is not None and at < float("inf")), default=None)
 
 

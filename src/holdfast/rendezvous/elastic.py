@@ -1,7 +1,7 @@
-"""Nodes that come and go: the handler between an agent, which waits, and a member of a group, which never does.
+"""Elastic rendezvous: the handler between an agent, which blocks, and a member of a group, which never does.
 
-The member lives in a thread of its own with an event loop. What it says goes through a `Handover`, whose descriptor the
-agent waits for together with all else that it waits for. What the agent says runs in the member's event loop.
+The member lives in a thread of its own with an event loop. Its messages go through a `Handover`, whose descriptor the
+agent polls together with its other ones. The agent's requests run in the member's event loop.
 """
 
 from __future__ import annotations
@@ -69,15 +69,15 @@ if TYPE_CHECKING:
     from holdfast.rendezvous.records import Generation
 
 SAY_AFTER_S = 2.0
-"""How long a wait for other nodes goes on before people are told of it."""
+"""How long a wait for other nodes lasts before it is logged."""
 
 LEAVE_TIMEOUT_S = 5.0
-"""How long giving back the lease may take; it runs out by itself otherwise."""
+"""How long giving back the lease may take; otherwise the lease expires."""
 
 log = get_logger(__name__)
 
 _handlers_made = count()
-"""How many handlers this process has made."""
+"""The number of handlers that this process has made."""
 
 
 class ElasticRendezvous(RendezvousHandler):
@@ -159,7 +159,7 @@ class ElasticRendezvous(RendezvousHandler):
         handover = self._news()
         handover.seek()
         self._raise_if_over(handover)
-        with suppress(StoreUnavailableError):  # the thread has died, and says so
+        with suppress(StoreUnavailableError):  # the thread has died, and reports that itself
             self._thread.start(self._seek())
         while handover.started is None:
             self._wait_for_news(None)
@@ -181,7 +181,7 @@ class ElasticRendezvous(RendezvousHandler):
         return None
 
     def on_lease(self, fence: Callable[[float], None] | None) -> None:
-        with self._fence_lock:  # a renewal that comes at the same time must not be overtaken by what was before it
+        with self._fence_lock:  # a concurrent renewal must not be overwritten by this older fence
             self._fence = fence
             if fence is not None and self._member is not None:
                 fence(self._member.membership.fence_at)
@@ -257,7 +257,7 @@ class ElasticRendezvous(RendezvousHandler):
             return False
         if isinstance(over, Broke) and not isinstance(over.error, CoordinationError):
             return False
-        # Our part is done, and the others have our word for it: whatever the end is, this node did not fail.
+        # The store has recorded that our workers succeeded: however the job ends, this node did not fail.
         why = over.reason if isinstance(over, Left) else str(over.error)
         log.warning(
             "the workers of this node are done, and that is recorded; the end of the job could not be read: %s", why
@@ -276,7 +276,7 @@ class ElasticRendezvous(RendezvousHandler):
         self._close(f"{self._node.host} closed the rendezvous")
 
     def num_nodes_waiting(self) -> int:
-        """Known to the leader only, and to no purpose: nodes are let in when `round_over` says so."""
+        """Only the leader knows the number, and nothing depends on it: `round_over` says when nodes are let in."""
         if self._thread is None or self._member is None:
             return 0
         try:
@@ -288,7 +288,7 @@ class ElasticRendezvous(RendezvousHandler):
         self._closing_reason = reason
 
     def shutdown(self) -> bool:
-        """Leave for good. A job that has not ended ends with that, unless the workers of this node are done."""
+        """Leave for good. This also ends a job that has not ended, unless the workers of this node are done."""
         member = self._member
         try:
             if member is not None and not self.is_closed() and not member.membership.me.is_done_published:
@@ -324,7 +324,7 @@ class ElasticRendezvous(RendezvousHandler):
         return None if started is None else started.generation
 
     def _wait_for_news(self, deadline: float | None, meanwhile: Meanwhile | None = None) -> None:
-        """Until the member has something to say, or there is something to do, or the deadline; a signal raises."""
+        """Wait for a message from the member, for something to do, or for the deadline. A signal raises."""
         poll = select.poll()
         poll.register(self._news(), select.POLLIN)
         waits_s = [] if deadline is None else [deadline - time.monotonic()]
@@ -339,7 +339,7 @@ class ElasticRendezvous(RendezvousHandler):
             poll.poll(poll_ms(min(waits_s)) if waits_s else None)
 
     def _tell(self, method: Callable[..., None], *args: Any) -> None:
-        """Have the member do something. One that is no more has said so: `Broke` is in the queue, or will be."""
+        """Have the member do something. A dead member ignores it: `Broke` is in the queue, or will be."""
         assert self._thread is not None
         self._thread.tell(method, *args)
 
@@ -367,7 +367,7 @@ class ElasticRendezvous(RendezvousHandler):
         )
 
     def _warn_of_differences(self, generation: Generation) -> None:
-        """Say once in a job what this node was told and the node that began the job was not."""
+        """Log, once per job, the settings in which this node differs from the node that began the job."""
         if generation.job == self._warned_of:
             return
         self._warned_of = generation.job
@@ -419,7 +419,7 @@ class ElasticRendezvous(RendezvousHandler):
         return self._member is not None and self._member.membership.has_joined
 
     def _missing(self) -> list[str]:
-        """Who of the generation is not done, as far as the store can be asked."""
+        """The members of the generation that are not done; none if the store does not answer."""
         generation = self._current()
         assert self._store is not None
         assert self._thread is not None
@@ -435,7 +435,7 @@ class ElasticRendezvous(RendezvousHandler):
         ]
 
     def _close(self, reason: str) -> None:
-        """End the job for all, and see that it is written."""
+        """End the job for all nodes, and wait until that is written."""
         member, handover = self._member, self._handover
         if self._thread is None or member is None or handover is None:
             return
@@ -451,7 +451,7 @@ class ElasticRendezvous(RendezvousHandler):
             self._wait_for_news(deadline)
 
     def _close_without_member(self, broke: Broke, end: End) -> None:
-        """After a bug the member cannot say that this node ends the job; without a word the others would wait."""
+        """Write the end of the job after a bug has stopped the member: without it, the other nodes would wait."""
         if self._store is None or self._thread is None or isinstance(broke.error, (CoordinationError, HoldfastError)):
             return
         put = Put(self._keys.end, encode(end))
@@ -459,7 +459,7 @@ class ElasticRendezvous(RendezvousHandler):
             self._thread.call(self._store.transact(Transaction((absent(self._keys.end),), (put,))), LEAVE_TIMEOUT_S)
 
     def _leave(self, patience_s: float) -> bool:
-        """Give back the lease and let go of the store; its host first waits for the others to leave."""
+        """Give back the lease and close the store. The host of the store first waits for the other nodes to leave."""
         thread, self._thread = self._thread, None
         if thread is None:
             return True
@@ -473,7 +473,7 @@ class ElasticRendezvous(RendezvousHandler):
             has_ended = thread.close()
             self._let_go()
             handover, self._handover = self._handover, None
-            if has_ended and handover is not None:  # a thread that lives might still write to the descriptor
+            if has_ended and handover is not None:  # a live thread might still write to the descriptor
                 handover.close()
             if has_ended and self._will is not None:  # as above
                 self._will.close()
@@ -485,7 +485,7 @@ class ElasticRendezvous(RendezvousHandler):
     async def _seek(self) -> None:
         try:
             await self._seek_a_place()
-        except Exception as error:  # noqa: BLE001 - the agent waits for word, whatever happened here
+        except Exception as error:  # noqa: BLE001 - the agent waits for an answer, so every error must reach it
             if self._member is None:
                 self.break_down(error)
             else:
@@ -509,7 +509,7 @@ class ElasticRendezvous(RendezvousHandler):
                 store_may_return=self._place.may_return,
             )
             self._member = Member(membership, self._store, self)
-        # Fresh ports for each round: what is left of the last one must not be taken for this.
+        # Fresh ports for each round: leftovers of the last round must not be mistaken for this one.
         self._let_go()
         self._hosting = Hosting(
             self._listens_on, serves_store=self._settings.agent_serves, access=self._settings.access
@@ -518,10 +518,10 @@ class ElasticRendezvous(RendezvousHandler):
         self._member.seek(self._node)
 
     def _look_for_an_end(self) -> None:
-        """A node that serves a new store may have come too late for a job whose store has ended with it.
+        """If this node serves a new store, check whether the job has already ended, and its old store with it.
 
         Raises:
-            RendezvousClosedError: it has.
+            RendezvousClosedError: the job has ended.
         """
         if not self._place.is_host:
             return
@@ -548,7 +548,7 @@ class ElasticRendezvous(RendezvousHandler):
             note_end(self._run_id, self._place.name, view.end)
 
     async def _find_address(self, store: CoordinationStore, loop: asyncio.AbstractEventLoop) -> str:
-        """The address that others reach this node at: what it was told, or where it reaches the store from."""
+        """The address of this node for other nodes: the configured one, or our end of the connection to the store."""
         patience_s = self._settings.limits.join_timeout_s
         began = loop.time()
         said = False
@@ -577,7 +577,8 @@ class ElasticRendezvous(RendezvousHandler):
         me, view = self._member.membership.me, self._member.membership.view
         if view is None or view.generation is None or view.generation.number != generation:
             return False
-        # One at a time: two nodes that wait for each other would not answer. One that is lost does not ask any more.
+        # One request at a time: two nodes that wait for each other would not answer. The request is bound to the lease,
+        # so it disappears with a node that is lost.
         guards = (Modified(self._keys.generation, view.generation_revision), absent(self._keys.broken))
         put = Put(self._keys.stacks, encode(StacksRequest(generation, request_id, me.node, reason)), me.lease)
         transaction = Transaction((*guards, absent(self._keys.end), absent(self._keys.stacks)), (put,))
@@ -596,7 +597,7 @@ class ElasticRendezvous(RendezvousHandler):
             try:
                 if self._member is not None:
                     await self._member.end()
-            finally:  # also if our own lease could not be given back: the others may still have to read the end
+            finally:  # even if our own lease could not be given back: other nodes may still have to read the end
                 if self._store is not None and self._place.is_host and patience_s > 0:
                     with suppress(asyncio.TimeoutError):
                         await asyncio.wait_for(self._others_left(self._store), patience_s)
@@ -607,7 +608,7 @@ class ElasticRendezvous(RendezvousHandler):
             await self._place.close()
 
     async def _die(self, error: BaseException) -> None:
-        """The loop ends by a bug, and nobody is left to give back the lease: it runs out by itself."""
+        """Report that a bug ended the event loop. Nothing gives back the lease: it expires."""
         self.break_down(error)
         if self._store is not None:
             await self._store.close()
@@ -622,11 +623,11 @@ class ElasticRendezvous(RendezvousHandler):
                         nodes.apply(item)
                         if not nodes.entries:
                             return
-            except StoreUnavailableError:  # a machine that is busy may lose the connection to itself
+            except StoreUnavailableError:  # a busy machine may lose even its loopback connection
                 pass
             await asyncio.sleep(RETRY_S)
 
-    # What the member says, from its thread
+    # Called by the member, in its thread
 
     def start(self, generation: Generation) -> None:
         assert self._member is not None
@@ -670,7 +671,7 @@ class ElasticRendezvous(RendezvousHandler):
         self._say(StacksAsked(request))
 
     def status(self, text: str) -> None:
-        """Say what is waited for, once it takes long."""
+        """Log the status if the wait takes long."""
         self._status = text
         if not text:
             self._hush()
@@ -682,10 +683,10 @@ class ElasticRendezvous(RendezvousHandler):
         self._say(Broke(error, is_recorded))
 
     def _find_others(self, generation: Generation, hosting: Hosting) -> None:
-        """In the thread of the workers' store: somebody came to it from an address that members may have, too."""
+        """Admit all addresses of members, after a connection from an unknown one. Runs in the thread of that store."""
         thread = self._thread
         if thread is not None:
-            with suppress(StoreUnavailableError):  # this agent leaves, and the workers' store with it
+            with suppress(StoreUnavailableError):  # this agent leaves, and closes the workers' store
                 thread.start(self._admit(generation, hosting))
 
     async def _admit(self, generation: Generation, hosting: Hosting) -> None:
@@ -698,7 +699,7 @@ class ElasticRendezvous(RendezvousHandler):
                 hosting.admit(await addresses_of(generation.members, nodes.entries))
             except CoordinationError:
                 await asyncio.sleep(RETRY_S)
-            except Exception as error:  # noqa: BLE001 - a worker waits for this, whatever happened here
+            except Exception as error:  # noqa: BLE001 - a worker waits for this, so every error must be reported
                 self._member.break_down(error)
                 return
             else:
@@ -711,7 +712,7 @@ class ElasticRendezvous(RendezvousHandler):
 
     def _say(self, event: Event) -> None:
         handover = self._handover
-        if handover is not None:  # an agent that has left does not listen any more
+        if handover is not None:  # an agent that has left no longer listens
             handover.tell(event)
 
     def _say_status(self) -> None:
@@ -724,8 +725,8 @@ class ElasticRendezvous(RendezvousHandler):
 
 
 def _log_uncaught(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What happened in a callback or task that nobody waits for.
+    """Log an exception in a callback or task that nothing awaits.
 
-    It is told and not taken for the end: a peer may be behind it, and the member sees to its own exceptions.
+    It does not end the job: a peer may have caused it, and the member handles its own exceptions.
     """
     log.error("holdfast has a bug, and goes on: %s", context.get("message"), cause=context.get("exception"))

@@ -1,4 +1,4 @@
-"""What ``--rdzv-conf`` means to nodes that come and go. All of it is checked here, before anything starts."""
+"""The meaning of ``--rdzv-conf`` for elastic jobs. All settings are checked here, before anything starts."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from holdfast.rendezvous.parameters import RendezvousParameters
 
 EMBEDDED_PORT = 29400
-"""Where the embedded store is served, if the endpoint does not say; torchrun's port, too."""
+"""The port of the embedded store if the endpoint has none; torchrun's default, too."""
 
 ETCD_PORT = 2379
-"""Where etcd is, if the endpoint does not say."""
+"""The port of etcd if the endpoint has none."""
 
 ETCD_PREFIX = "/holdfast/"
 
 RUN_ID_MAX_BYTES = 512
-"""How long a run id may be, as it stands in keys of the store: those have 1,024 bytes at most."""
+"""The length limit of a run id. It is part of the store's keys, which have at most 1,024 bytes."""
 
 SLURM_RANK_MAX_DIGITS = 9
-"""A longer number is no place in Slurm's step."""
+"""A number with more digits is not a rank in a Slurm step."""
 
 
 class ElasticSettings:
@@ -59,7 +59,8 @@ class ElasticSettings:
             min_nodes=params.min_nodes,
             max_nodes=params.max_nodes,
             last_call_s=times.last_call_s,
-            # Who asks for it wants to wait for a lost node to come back; by default nobody waits for the dead.
+            # A user who sets this wants to wait for a lost node to come back. By default, lost nodes are not waited
+            # for.
             recall_s=times.last_call_s if params.get("last_call_timeout") is not None else 0.0,
             join_timeout_s=times.join_timeout_s,
             steady_s=times.steady_s,
@@ -74,9 +75,9 @@ class ElasticSettings:
 
 
 def _rank(params: RendezvousParameters, environ: Mapping[str, str]) -> int:
-    """The rank that this node asks for: what it was told, or its place in Slurm's step.
+    """The rank that this node asks for: the configured one, or its place in the Slurm step.
 
-    One that no node can have is no wish: torch takes any with these backends, and uses none.
+    A rank that no node can have is ignored: torch accepts any rank with these backends, and uses none.
     """
     rank = params.get_as_int("rank", None)
     slurm = environ.get("SLURM_PROCID", "")
@@ -126,5 +127,5 @@ def _etcd(params: RendezvousParameters, ttl_s: float) -> MeetingPlace:
 
 
 def answer_timeout_s(ttl_s: float) -> float:
-    """A lost answer must leave time for another try before workers have to stop."""
+    """How long to wait for an answer: short enough to retry a lost one before workers have to stop."""
     return max(0.5, ttl_s / 3)

@@ -1,13 +1,13 @@
-"""Which runs have ended on this machine, for an agent that comes too late.
+"""Notes about runs that have ended on this machine, for agents that start too late.
 
-The embedded store ends with the agent that serves it, and what became of the job is gone with it. An agent that starts
-on the same machine a little later would serve a new store and run the finished job again. So the agent that served
-leaves a note, and one that is about to serve reads it.
+The embedded store ends with the agent that serves it, and so does the record of the job's end. An agent that starts on
+the same machine a little later would serve a new store and run the finished job again. So the agent that served the
+store leaves a note, and an agent that is about to serve one reads it.
 
-An agent is late if it is certain that it belongs to the job that has ended: its process began before that, or it is
-another task of the same step of a scheduler's job. The same task is a script that repeats the command. Everybody else
-runs the job anew, as somebody who repeats a command expects. So does a process that runs one job after the other, such
-as a notebook: what it begins after the end is new.
+An agent is late if it certainly belongs to the job that has ended: its process began before the end, or it is another
+task of the same step of a scheduler's job. The same task again is a script that repeats the command. Every other agent
+runs the job again, as the user who repeats a command expects. So does a process that runs one job after another, such
+as a notebook: an agent that it makes after the end is new.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ if TYPE_CHECKING:
     from holdfast.rendezvous.records import End
 
 NOTES_MAX = 200
-"""How many notes are kept; the oldest go first."""
+"""The number of notes that are kept. The oldest are deleted first."""
 
 NOTE_MAX_BYTES = 16_384
-"""How long a note may be; a longer one is none of ours."""
+"""The size limit of a note. A longer file is not ours."""
 
 REASON_MAX_CHARACTERS = 1_000
-"""How much of an end's reason is noted."""
+"""How much of an end's reason is kept."""
 
 RECENT_S = 60.0
-"""An end this long ago is worth a line when the same run id is used again."""
+"""If the same run id is used again within this time after its end, that is logged."""
 
 LAUNCHES = (
     ("SLURM_JOB_ID", "SLURM_RESTART_COUNT", "SLURM_STEP_ID"),
     ("PBS_JOBID", "PBS_ARRAY_INDEX"),
     ("LSB_JOBID", "LSB_JOBINDEX"),
 )
-"""What schedulers call the start of a job, all of which its processes have in common ..."""
+"""The variables that identify one start of a scheduler's job. All its processes share their values."""
 
 TASKS = ("SLURM_PROCID", "PBS_TASKNUM", "LSF_PM_TASKID")
-"""... and what tells them apart."""
+"""The variables that distinguish the processes of one launch."""
 
 
 class Note(Struct, frozen=True):
-    """The end of a run: what it was, when it was on the clock of this boot, and which launch it belonged to."""
+    """The end of a run: its kind and reason, its time on the clock of this boot, and the launch that it belonged to."""
 
     kind: str
     reason: str
@@ -68,7 +68,7 @@ class Note(Struct, frozen=True):
 
 
 def launch_of(environ: Mapping[str, str]) -> str:
-    """What names the start of this process's job, if a scheduler started it; "" otherwise."""
+    """An identifier of the launch that this process belongs to, if a scheduler started it; "" otherwise."""
     for names in LAUNCHES:
         if environ.get(names[0]):
             return "/".join(f"{name}={environ.get(name, '')}" for name in names)
@@ -76,12 +76,12 @@ def launch_of(environ: Mapping[str, str]) -> str:
 
 
 def task_of(environ: Mapping[str, str]) -> str:
-    """Which of the processes of its launch this one is."""
+    """An identifier of this process among those of its launch."""
     return "/".join(environ.get(name, "") for name in TASKS)
 
 
 def note_end(run_id: str, endpoint: str, end: End, environ: Mapping[str, str] = os.environ) -> None:
-    """Leave a note. Never raises: without it, things are as they would be on another machine."""
+    """Leave a note. Never raises: without a note, a late agent behaves as it would on another machine."""
     directory = _directory()
     if not directory:
         return
@@ -93,7 +93,7 @@ def note_end(run_id: str, endpoint: str, end: End, environ: Mapping[str, str] = 
 
 
 def find_end(run_id: str, endpoint: str) -> Note | None:
-    """The note on this run, if it ended on this machine since it was booted."""
+    """The note about this run, if the run ended on this machine since the last boot."""
     directory = _directory()
     try:
         with open(open_regular(os.path.join(directory, _name(run_id, endpoint))), "rb") as file:
@@ -111,8 +111,9 @@ def is_late(
     began_s: float | None = None,
     made_s: float | None = None,
 ) -> bool:
-    """Whether this process belongs to the job that has ended. `made_s` is when it made this agent, by `now_s`, if that
-    is not its first one.
+    """Whether this process belongs to the job that has ended.
+
+    `made_s` is when the process made this agent, by `now_s`, unless it is the first agent of the process.
     """
     if made_s is not None:
         return made_s < note.ended_s
@@ -143,19 +144,19 @@ def _forget_the_oldest(directory: str) -> None:
 
 
 def now_s() -> float:
-    """The clock of this boot, which also runs while the machine is suspended."""
+    """The time on the clock of this boot, which also counts while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _began_s() -> float:
-    """When this process began, on the clock of this boot."""
+    """When this process started, on the clock of this boot."""
     with open("/proc/self/stat", "rb") as file:
         ticks = int(file.read().rpartition(b")")[2].split()[19])
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _boot() -> str:
-    """Which boot of which machine this is: homes are shared between machines."""
+    """An identifier of this boot of this machine. Machines may share a home directory."""
     with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
         return file.read().strip()
     return ""

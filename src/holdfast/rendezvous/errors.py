@@ -1,4 +1,4 @@
-"""What can go wrong when nodes meet."""
+"""Errors of a rendezvous."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class RendezvousError(HoldfastError):
-    """Nodes could not meet: a host, or the network between them."""
+    """The nodes could not meet because of a host or the network."""
 
     category = Category.INFRASTRUCTURE
 
@@ -24,20 +24,21 @@ class RendezvousTimeoutError(RendezvousError):
 
 
 class RendezvousConnectionError(RendezvousError):
-    """The place where nodes meet cannot be reached."""
+    """The store where nodes meet cannot be reached."""
 
 
 class RendezvousStateError(RendezvousError):
-    """What is written at the place where nodes meet cannot be understood."""
+    """A record in the store where nodes meet is malformed."""
 
 
 class RendezvousGracefulExitError(RendezvousError):
-    """This node was not needed, and may leave as if it had succeeded."""
+    """This node is not needed, and may leave as if it had succeeded."""
 
 
 class JobFailedError(RendezvousClosedError):
-    """The job has ended because a worker failed, on this node or another, and there is no restart. `victims` is how
-    many more failed with it, and `ruling` why it was not started again.
+    """The job has ended because a worker failed, on this node or another, and there is no restart.
+
+    `victims` is the number of other workers that failed with it, and `ruling` says why the job was not restarted.
     """
 
     def __init__(self, message: str, failure: Failure, victims: int = 0, ruling: str = "") -> None:

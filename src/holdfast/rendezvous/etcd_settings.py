@@ -1,4 +1,4 @@
-"""What ``--rdzv-endpoint`` and ``--rdzv-conf`` say about etcd: where it is, and how it is spoken to."""
+"""The etcd settings in ``--rdzv-endpoint`` and ``--rdzv-conf``: addresses, TLS and authentication."""
 
 from __future__ import annotations
 
@@ -17,23 +17,21 @@ if TYPE_CHECKING:
 PLAIN, TLS = "http", "https"
 
 FILE_KEYS = (("ca_cert", "cacert"), ("ssl_cert", "cert"), ("ssl_cert_key", "key"))
-"""The settings that name the authorities, our certificate and its key. torch's two backends for etcd spell each their
-own way.
-"""
+"""The settings that name the CA, our certificate and its key. Each has the spellings of torch's two etcd backends."""
 
 
 def etcd_access(params: RendezvousParameters) -> EtcdAccess:
-    """How to reach the cluster. What cannot be meant is refused, and nothing is sent.
+    """How to reach the cluster. Contradictory or unsafe settings are refused before anything is sent.
 
     Raises:
-        InputError: settings contradict each other, or others could read the password on its way.
+        InputError: settings contradict each other, or the password would be sent unencrypted.
     """
     if not params.endpoint:
         raise InputError(
             f"--rdzv-backend etcd: --rdzv-endpoint HOST:PORT is needed, such as etcd0:{ETCD_PORT}; several members "
             "with commas between"
         )
-    refuse_password(str(params.endpoint))  # also one with a comma in it
+    refuse_password(str(params.endpoint))  # a password may contain a comma, so check before splitting
     parts = [_split(part) for part in str(params.endpoint).split(",")]
     endpoints = tuple(parse_endpoint(address, ETCD_PORT) for _, address in parts)
     user, password = params.get("user") or None, params.get("password")
@@ -51,7 +49,7 @@ def etcd_access(params: RendezvousParameters) -> EtcdAccess:
 
 
 def _split(part: str) -> tuple[str, str]:
-    """The scheme and the address of a member; the scheme may be missing."""
+    """The scheme and the address of a cluster member; the scheme is optional."""
     scheme, separator, address = part.strip().rpartition("://")
     if separator and scheme.lower() not in (PLAIN, TLS):
         raise InputError(f"--rdzv-endpoint {part!r}: write HOST:PORT, http://HOST:PORT or https://HOST:PORT")
@@ -59,7 +57,7 @@ def _split(part: str) -> tuple[str, str]:
 
 
 def _file(params: RendezvousParameters, name: str, other_name: str) -> str | None:
-    """The path, absolute: a last will is carried out elsewhere."""
+    """The absolute path of a file: the process that carries out a last will has another working directory."""
     one, other = params.get(name), params.get(other_name)
     if one and other and one != other:
         raise InputError(f"--rdzv-conf {name}={one},{other_name}={other}: both mean the same; give one of them")
@@ -68,7 +66,7 @@ def _file(params: RendezvousParameters, name: str, other_name: str) -> str | Non
 
 
 def _scheme(params: RendezvousParameters, schemes: set[str], *, has_files: bool) -> str:
-    """Whether TLS is meant. Of several that say so, one is enough; none may say the contrary."""
+    """The scheme, http or https. One setting that asks for TLS is enough; no setting may contradict it."""
     if len(schemes) > 1:
         raise InputError(
             f"--rdzv-endpoint {params.endpoint!r}: http:// and https:// for members of one cluster; write https:// for "

@@ -1,4 +1,4 @@
-"""Deleting what a run has left in a store that outlives it."""
+"""Delete the records that a run left in a store that outlives it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from holdfast.rendezvous.records import Keys
 
 FAILURES_MAX = 5
-"""How often a node may come or go while records are deleted. Each time they are read again."""
+"""How many times a node may come or go while records are deleted. Each time the records are read again."""
 
 
 class Forgotten(NamedTuple):
-    """What became of a run's records. If nodes are `alive`, nothing was deleted unless that was forced."""
+    """The result of `forget`. If nodes are `alive`, nothing was deleted unless `force` was set."""
 
     deleted: tuple[str, ...]
-    """Keys."""
+    """The keys that were deleted."""
 
     alive: tuple[str, ...]
     """The hosts of nodes that hold a lease."""
@@ -33,7 +33,7 @@ async def forget(store: CoordinationStore, keys: Keys, *, force: bool = False) -
     """Delete the records of one run, and no others.
 
     Raises:
-        StoreUnavailableError: the store does not answer. To do it again does no harm.
+        StoreUnavailableError: the store does not answer. Retrying is safe.
     """
     deleted: list[str] = []
     failures = 0
@@ -47,7 +47,8 @@ async def forget(store: CoordinationStore, keys: Keys, *, force: bool = False) -
             return Forgotten(tuple(entry.key for entry in entries), alive)
         if alive or not entries:
             return Forgotten(tuple(deleted), alive)
-        # A node that joins meanwhile keeps what it wrote: only what was read is deleted, and only if nobody leads.
+        # A node that joins meanwhile keeps its records: only keys that were read are deleted, and only if no node
+        # leads.
         batch = [entry.key for entry in entries[:OPERATIONS_MAX]]
         if (await store.transact(Transaction((absent(keys.leader),), tuple(map(Delete, batch))))).succeeded:
             deleted += batch

@@ -1,4 +1,4 @@
-"""The interface between an agent and whatever lets agents meet."""
+"""The interface between an agent and a rendezvous backend."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from holdfast.rendezvous.records import StacksRequest, Verdict
 
     class Meanwhile(Protocol):
-        """What an agent does while it waits for other nodes."""
+        """The work of an agent while it waits for other nodes."""
 
         def register(self, poll: poll) -> None:
-            """Add the descriptors that it waits for."""
+            """Register the descriptors to wait for."""
 
         def wait_s(self) -> float | None:
-            """How long it is until there is something to do by itself."""
+            """The seconds until there is something to do without an event; None for never."""
 
         def look(self) -> object:
-            """Do what there is to do."""
+            """Do the pending work."""
 
 
 class RendezvousStoreInfo:
@@ -53,14 +53,18 @@ class RendezvousStoreInfo:
 
 
 class RendezvousInfo:
-    """What a node knows after a round: its rank among the nodes, how many there are, and what they share.
+    """The result of a round: the rank of this node, the number of nodes, and what they share.
 
-    Where the nodes agree on more than that, it is here, too: how often the job was restarted, the number of the round,
-    the role and the number of workers of every node, by rank, and a port for JAX's coordinator beside the master's.
-    `hosting` is what this node holds for all workers if it has rank 0; the handler lets go of it. `after` is what the
-    last round failed of, if it did. `job` is a random id that all nodes of the job share in all of its rounds, "" where
-    the nodes share none. `max_restarts` is the job's budget, None where each node has its own. `lost` are the machines
-    whose loss ended the last round, if that is why it ended.
+    Backends whose nodes agree on more add it here:
+
+    - `restart_count` is how often the job was restarted; `generation` is the number of the round.
+    - `nodes` has the role and the number of workers of every node, by rank.
+    - `coordinator_port` is a port for JAX's coordinator beside the master's.
+    - `hosting` holds the ports that this node serves to all workers if it has rank 0. The handler closes it.
+    - `after` is the verdict on the last round, if that failed.
+    - `job` is a random id that all nodes of the job share in all of its rounds, "" where the nodes share none.
+    - `max_restarts` is the job's budget, None where each node has its own.
+    - `lost` are the machines whose loss ended the last round, if that is why it ended.
     """
 
     __slots__ = (
@@ -114,7 +118,7 @@ class RendezvousInfo:
 
 
 class RoundOver:
-    """Why a round is over for workers that are well. `may_finish` if there is time for them to end by themselves."""
+    """Why a round is over for healthy workers. `may_finish` if they have time to end by themselves."""
 
     __slots__ = ("may_finish", "reason")
 
@@ -129,15 +133,15 @@ class RoundOver:
 class RendezvousHandler(ABC):
     """Lets an agent meet the agents of other nodes, round after round.
 
-    Subclass it to bring a way of meeting of your own. What is not abstract has a default that suits a handler
-    written for torch.
+    Subclass it to write your own backend. Every method that is not abstract has a default that suits a handler written
+    for torch.
     """
 
     needs_polling = True
-    """Whether only `num_nodes_waiting` tells of newcomers, so that the agent has to ask now and then."""
+    """Whether only `num_nodes_waiting` reports newcomers, so that the agent has to poll it."""
 
     counts_restarts = False
-    """Whether the nodes count restarts together, so that the budget is the job's and not each node's."""
+    """Whether the nodes count restarts together: the restart budget belongs to the job, not to each node."""
 
     @abstractmethod
     def get_backend(self) -> str:
@@ -150,39 +154,39 @@ class RendezvousHandler(ABC):
 
     @abstractmethod
     def next_rendezvous(self) -> RendezvousInfo:
-        """Meet the others; returns when the round is complete.
+        """Meet the other nodes; returns when the round is complete.
 
         Raises:
             RendezvousClosedError: the job has ended.
             RendezvousTimeoutError: too few nodes came.
-            RendezvousConnectionError: the meeting place cannot be reached.
-            RendezvousStateError: the meeting place holds something else.
+            RendezvousConnectionError: the store where nodes meet cannot be reached.
+            RendezvousStateError: the store where nodes meet holds a malformed record.
             RendezvousGracefulExitError: this node is not needed.
         """
 
     @abstractmethod
     def is_closed(self) -> bool:
-        """Whether nobody can meet any more."""
+        """Whether the rendezvous is closed for good."""
 
     @abstractmethod
     def set_closed(self) -> None:
-        """Close it for good."""
+        """Close the rendezvous for good."""
 
     @abstractmethod
     def num_nodes_waiting(self) -> int:
-        """How many nodes wait to be let in."""
+        """The number of nodes that wait to be let in."""
 
     @abstractmethod
     def get_run_id(self) -> str:
-        """The id that the nodes of a job have in common."""
+        """The id that the nodes of a job share."""
 
     @abstractmethod
     def shutdown(self) -> bool:
         """Leave and free all resources; False if that failed."""
 
-    # What a handler may know beyond torch's interface. These have defaults that suit one that does not.
+    # Extensions of torch's interface. Their defaults suit a handler that does not know them.
 
-    def bring(  # noqa: B027 - by default nothing
+    def bring(  # noqa: B027 - optional, does nothing
         self,
         role: str,
         local_world_size: int,
@@ -190,71 +194,75 @@ class RendezvousHandler(ABC):
         restart_window_s: float = 0.0,
         restart_policy: str = "auto",
     ) -> None:
-        """What this node brings to the rounds that it takes part in."""
+        """Set what this node contributes to its rounds."""
 
-    def identify(self, program: str, arguments: str) -> None:  # noqa: B027 - by default nothing
-        """What the workers of this node run, to be compared with what others run: the program's name, and a digest of
-        its arguments, "" if they are not known.
+    def identify(self, program: str, arguments: str) -> None:  # noqa: B027 - optional, does nothing
+        """Set what the workers of this node run, to be compared with other nodes.
+
+        `program` is the program's name. `arguments` is a digest of its arguments, "" if they are unknown.
         """
 
     def fileno(self) -> int | None:
-        """A descriptor that is readable when `round_over` may have something to say, or None."""
+        """A descriptor that is readable when `round_over` may have news, or None."""
         return None
 
     def round_over(self) -> RoundOver | None:
         """Why the workers of the round have to stop for the next one, or None while they may go on."""
         return RoundOver("nodes wait to be let in", may_finish=True) if self.num_nodes_waiting() > 0 else None
 
-    def on_lease(self, fence: Callable[[float], None] | None) -> None:  # noqa: B027 - by default nothing
-        """Call `fence` now and at every renewal with the monotonic time until which workers may live. It is called
-        from another thread.
+    def on_lease(self, fence: Callable[[float], None] | None) -> None:  # noqa: B027 - optional, does nothing
+        """Call `fence` now and at every renewal with the monotonic time until which workers may live.
+
+        It is called from another thread.
         """
 
     def last_will(self) -> LastWill | None:
-        """What the keeper of this node's workers is to become when the agent has died and nothing is left of them."""
+        """The last will that the keeper carries out when the agent has died and all workers are gone."""
         return None
 
-    def report_failure(  # noqa: B027 - by default nothing
+    def report_failure(  # noqa: B027 - optional, does nothing
         self, rank: int, failure: ProcessFailure, others: int = 0, node_rank: int | None = None
     ) -> None:
-        """Tell the other nodes that a worker of this one failed, and how many `others` here; or that one of the node
-        of another rank did, if this one found out.
+        """Tell the other nodes that a worker failed, and how many `others` failed on the same node.
+
+        `node_rank` is the rank of the worker's node, if that is another node and this one found out.
         """
 
     def ask_for_stacks(self, request_id: str, reason: str) -> bool:
-        """Ask every other node of the round to say where its workers are. False if that cannot be now: another node
-        has asked before, or the round is over.
+        """Ask every other node of the round for the stacks of its workers.
+
+        False if that is impossible now: another node has asked before, or the round is over.
         """
         del request_id, reason
         return True
 
-    def stacks_gathered(self) -> None:  # noqa: B027 - by default nothing
-        """The answers are here: another node may ask."""
+    def stacks_gathered(self) -> None:  # noqa: B027 - optional, does nothing
+        """All answers have arrived: another node may ask."""
 
     def stacks_wanted(self) -> StacksRequest | None:
-        """A request of another node's, once."""
+        """The request of another node, once."""
         return None
 
     def wait_for_end(self, timeout_s: float) -> bool | None:
         """Tell the other nodes that all workers of this one succeeded, and wait for theirs.
 
-        False means that the round is over for another reason and the workers are needed again; None that this handler
-        leaves it to the agent.
+        False means that the round is over for another reason and the workers are needed again. None means that this
+        handler leaves the wait to the agent.
 
         Raises:
-            TimeoutError: the others are not done in time; it names them.
+            TimeoutError: some nodes are not done in time; the message names them.
         """
         del timeout_s
         return None
 
-    def do_meanwhile(self, meanwhile: Meanwhile) -> None:  # noqa: B027 - by default nothing
-        """What to do while `wait_for_end` waits: this node still answers requests."""
+    def do_meanwhile(self, meanwhile: Meanwhile) -> None:  # noqa: B027 - optional, does nothing
+        """Set the work to do while `wait_for_end` waits: this node still answers requests."""
 
-    def explain(self, reason: str) -> None:  # noqa: B027 - by default nothing
-        """Why this node is about to close the rendezvous with `shutdown`, for the others to read."""
+    def explain(self, reason: str) -> None:  # noqa: B027 - optional, does nothing
+        """Set the reason that other nodes read when this node closes the rendezvous with `shutdown`."""
 
-    def announce_leave(self, reason: str) -> None:  # noqa: B027 - by default nothing
-        """This node will go, and its workers are about to end; those of the others may end in peace, too."""
+    def announce_leave(self, reason: str) -> None:  # noqa: B027 - optional, does nothing
+        """Announce that this node is about to leave and its workers to end. The other workers have time to end, too."""
 
-    def leave(self) -> None:  # noqa: B027 - by default nothing
-        """This node goes; the others may go on."""
+    def leave(self) -> None:  # noqa: B027 - optional, does nothing
+        """Leave the group; the other nodes may go on."""

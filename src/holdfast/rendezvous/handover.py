@@ -1,11 +1,10 @@
-"""From the member's thread to the agent's: an ordered queue of immutable events, and what the agent knows by them.
+"""The queue from the member's thread to the agent's thread: immutable events in order, and the agent's state from them.
 
 A fact travels in the queue and nowhere else. The descriptor is only a hint: it is readable while events are unread, and
-while the agent knows of the end of its round and has not been told. So it does not matter when the agent wakes, or how
+while the agent has not yet been told of the end of its round. So it does not matter when the agent wakes up, or how
 much has happened by then.
 
-Every event says which generation it is about. A stop of the last round that comes late is not taken for one of the
-round that has just begun.
+Every event names its generation. A late stop of the last round cannot be mistaken for a stop of the new one.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Started(Struct, frozen=True):
-    """A generation begins, and this node has a rank in it. `hosting` is what the node of rank 0 holds for all."""
+    """A generation begins, and this node has a rank in it. `hosting` has the ports that rank 0 holds for all."""
 
     generation: Generation
     rank: int
@@ -41,9 +40,9 @@ class Stopped(Struct, frozen=True):
 
 
 class Left(Struct, frozen=True):
-    """The node's part is over: the job's end, or None if it could not be read.
+    """This node has left the group. `end` is the job's end, or None if it could not be read.
 
-    `is_recorded` if the store has the word that all workers of this node succeeded, `is_refused` if the job can never
+    `is_recorded` if the store has recorded that all workers of this node succeeded, `is_refused` if the job can never
     let this node in.
     """
 
@@ -56,14 +55,14 @@ class Left(Struct, frozen=True):
 
 
 class Broke(Struct, frozen=True):
-    """The member cannot go on, and says nothing more. `is_recorded` is as in `Left`."""
+    """The member cannot go on, and sends nothing more. `is_recorded` is as in `Left`."""
 
     error: BaseException
     is_recorded: bool = False
 
 
 class StacksAsked(Struct, frozen=True):
-    """Another node wants to know where the workers of this one are."""
+    """Another node asks for the stacks of this node's workers."""
 
     request: StacksRequest
 
@@ -72,10 +71,10 @@ Event: TypeAlias = Started | Stopped | Left | Broke | StacksAsked
 
 
 class Handover:
-    """The queue, and the agent's end of it. `tell` is for the member's thread, everything else for the agent's.
+    """The queue and the agent's end of it. The member's thread calls `tell`; the agent's thread calls everything else.
 
-    `started`, `stopped`, `left` and `broke` are what the agent knows of its round. They change in `take_in` and `seek`
-    only, so that nobody resets a fact in another thread.
+    `started`, `stopped`, `left` and `broke` are the agent's knowledge of its round. Only `take_in` and `seek` change
+    them, so no other thread can reset a fact.
     """
 
     def __init__(self) -> None:
@@ -85,7 +84,7 @@ class Handover:
         self.broke: Broke | None = None
         self._stacks: StacksRequest | None = None
         self._is_end_told = True
-        # One thread appends and one takes from the other end; each of these is one step of the interpreter.
+        # One thread appends and the other pops from the other end. Each of these is atomic in the interpreter.
         self._events: deque[Event] = deque()
         self._hint = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
@@ -95,16 +94,16 @@ class Handover:
         os.eventfd_write(self._hint, 1)
 
     def fileno(self) -> int:
-        """Readable while there is something that the agent has not been told."""
+        """Readable while the agent has unread news."""
         return self._hint
 
     def seek(self) -> None:
-        """The agent has no workers and wants another round: what was said of the last one no longer matters."""
+        """Forget the last round: the agent has no workers and wants another round."""
         self.started = self.stopped = self._stacks = None
         self._is_end_told = self.left is None and self.broke is None
 
     def take_in(self) -> None:
-        """Learn what was said. The descriptor stays readable if the round's end is among it: see `tell_end`."""
+        """Read all events. The descriptor stays readable if the round's end is among them: see `tell_end`."""
         with Uninterrupted():  # a signal must not come between the hint and the events
             with suppress(BlockingIOError):
                 os.eventfd_read(self._hint)
@@ -114,7 +113,7 @@ class Handover:
                 os.eventfd_write(self._hint, 1)
 
     def tell_end(self) -> Stopped | Left | Broke | None:
-        """Why the round is over, or None while it goes on. It stays over; the descriptor is quiet from then on."""
+        """Why the round is over, or None while it goes on. After that the descriptor is no longer readable."""
         with Uninterrupted():
             self.take_in()
             if not self._is_end_told:
@@ -123,13 +122,13 @@ class Handover:
         return self.broke or self.left or self.stopped
 
     def take_stacks(self) -> StacksRequest | None:
-        """What another node has asked for in this round, once."""
+        """The request of another node in this round, once."""
         self.take_in()
         request, self._stacks = self._stacks, None
         return request
 
     def close(self) -> None:
-        """Not before the member's thread has ended: the number of the descriptor may be another's by then."""
+        """Close the descriptor. Call this only after the member's thread has ended: the number may be reused."""
         os.close(self._hint)
 
     def _learn(self, event: Event) -> None:
@@ -147,7 +146,7 @@ class Handover:
                 self.left = event
                 self._is_end_told = False
             case Broke():
-                self.broke = self.broke or event  # what comes later follows from it
+                self.broke = self.broke or event  # later errors are consequences
                 self._is_end_told = False
 
     def _is_current(self, generation: int) -> bool:

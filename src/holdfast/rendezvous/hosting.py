@@ -1,7 +1,7 @@
-"""What the node of rank 0 holds for all workers: the store at MASTER_PORT, and a port for JAX's coordinator.
+"""The ports that the node of rank 0 holds for all workers: the store at MASTER_PORT, and one for JAX's coordinator.
 
-Both ports are bound when the node says that it has them, and not let go until the round is over: nobody can take them
-in between.
+The ports are bound before the node announces them, and stay bound until the round is over: no other program can take
+them in between. The exception is a store that rank 0 serves: its port is only looked up.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from holdfast.torchstore.access import Access
 
 AGENT, RANK0 = "agent", "rank0"
-"""Who serves the workers' store."""
+"""Who serves the workers' store: the agent, or the worker of rank 0."""
 
 NO_SHARED_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
-"""torch's variable for the second."""
+"""torch's variable that lets the worker of rank 0 serve the store."""
 
 FEW_WORKERS = 64
-"""So many are served whatever the limit of open files is; most systems begin with 1,024."""
+"""Up to this many workers need no check of the limit of open files; most systems begin with 1,024."""
 
 
 def agent_serves(store_host: str | None) -> bool:
-    """Whether the agent serves the workers' store, as far as it is asked to."""
+    """Whether the agent serves the workers' store, by its settings."""
     if store_host not in (None, AGENT, RANK0):
         from holdfast.errors.tree import InputError
 
@@ -40,8 +40,8 @@ def agent_serves(store_host: str | None) -> bool:
 class Hosting:
     """The ports of this node that the workers of a round use if it has rank 0.
 
-    `store` is there if the agent serves it: it listens already, and answers once it is started. `access` is who may use
-    it. Without a store, `port` is for rank 0 to open, and was only looked for.
+    `store` is set if the agent serves the workers' store: it already listens, and answers once it is started. `access`
+    says who may use it. Without a store, rank 0 opens `port`: it was free, but is not held.
     """
 
     __slots__ = ("_closing", "_coordinator", "coordinator_port", "port", "store")
@@ -59,10 +59,10 @@ class Hosting:
         self.coordinator_port: int = self._coordinator.getsockname()[1]
 
     def restrict(self, addresses: Iterable[str], find_others: Callable[[], None] | None = None) -> None:
-        """Before the store answers: let in nobody from elsewhere but the machines of the job, at these addresses.
+        """Let in only the machines of the job, at these addresses. Call this before the store answers.
 
-        `find_others`, if there may be more addresses, is called in the store's thread when somebody comes from another
-        one. It must not wait, and has `admit` called.
+        The store's thread calls `find_others` when a connection comes from an unknown address. `find_others` must not
+        block; it arranges a call of `admit`. None if there are no more addresses.
         """
         store = self.store
         if store is not None:
@@ -72,7 +72,7 @@ class Hosting:
             store.access = (store.access or Access()).of_job(packed(addresses), find_others)
 
     def admit(self, addresses: Iterable[str]) -> None:
-        """Let in the machines at these addresses, and no others. Any thread may say so, at any time."""
+        """Let in the machines at these addresses, and no others. Any thread may call this at any time."""
         from holdfast.rendezvous.store_access import packed
 
         peers = packed(addresses)
@@ -81,7 +81,7 @@ class Hosting:
                 self.store.admit(peers)
 
     def expect(self, workers: int, nodes: int = 1) -> None:
-        """Share the store among so many workers and nodes, and warn if it cannot serve them."""
+        """Share the store among `workers` and `nodes`, and warn if it cannot serve them."""
         if self.store is None:
             return
         if nodes > 1:
@@ -104,7 +104,7 @@ class Hosting:
             )
 
     def close(self) -> None:
-        """Let go of both. Any thread may say so, at any time: an agent that ends, and a member that seeks a place."""
+        """Close both ports. Any thread may call this at any time: an agent that ends, a member that seeks a place."""
         with self._closing:
             if self.store is not None:
                 self.store.stop()
@@ -124,7 +124,7 @@ def _store_at(address: str, port: int) -> TorchStoreServer:
     except OSError as error:
         from errno import EADDRNOTAVAIL
 
-        # An address that is translated on its way here.
+        # The address is not local: a NAT or service address.
         if error.errno == EADDRNOTAVAIL or isinstance(error, _socket.gaierror):
             return TorchStoreServer("", port)
         from holdfast.errors.tree import InfrastructureError, InputError
@@ -135,7 +135,7 @@ def _store_at(address: str, port: int) -> TorchStoreServer:
 
 
 def _held_port() -> socket:
-    """A port that JAX's coordinator can open, as gRPC shares all its ports, and that nobody else is given."""
+    """A held port that no other program gets. JAX's coordinator can still open it, because gRPC sets SO_REUSEPORT."""
     import _socket
 
     holder: Any = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
@@ -145,7 +145,7 @@ def _held_port() -> socket:
 
 
 def free_port(host: str) -> int:
-    """A port of `host`, an address of this machine, that nobody listens on at the moment."""
+    """A port of `host`, an address of this machine, that no program listens on right now."""
     import _socket
 
     family = _socket.AF_INET6 if ":" in host else _socket.AF_INET
@@ -154,7 +154,7 @@ def free_port(host: str) -> int:
         try:
             probe.bind((host, 0))
         except OSError:
-            probe.bind(("", 0))  # an address that is translated on its way here
+            probe.bind(("", 0))  # the address is not local: a NAT or service address
         port: int = probe.getsockname()[1]
         return port
     finally:

@@ -1,9 +1,9 @@
-"""The verdict on a generation that is over: what it failed of, and what follows. Pure.
+"""The verdict on a generation that is over: the cause of its failure, and what follows. Pure.
 
-The leader judges once every node of the generation has stopped and said what became of its workers. The first failure,
-in the store's order, that is not the victim of another is the cause. Where a node was lost, the loss is the cause of
-failures that a lost peer can bring about: then no restart is charged. A node that stopped its workers because of the
-failure and was gone only after that was not the cause of it, and what it told still counts.
+The leader judges once every node of the generation has stopped and reported on its workers. The cause is the first
+failure, in the store's order, that is not the victim of another one. If a node was lost, the loss is the cause of
+failures that a lost peer can bring about; then no restart is charged. A node that stopped its workers because of the
+failure and disappeared only later was not the cause, and its report still counts.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ FOLLOWS_FROM_A_LOSS = frozenset(
     {FailureKind.COMMUNICATION, FailureKind.CRASH, FailureKind.EXIT, FailureKind.HANG, FailureKind.TIMEOUT}
 )
 """How a worker fails that has lost its peers: its library raises or aborts, its program exits, or it waits too long.
-Workers that somebody killed or that ran out of memory, and exceptions of the program's own, have other causes."""
+Killed workers, workers that ran out of memory, and exceptions of the program's own have other causes."""
 
 
 class Judged(Struct, frozen=True):
-    """What the last generation failed of, and what follows."""
+    """The verdict on the last generation, and what follows from it."""
 
     verdict: Verdict
     ruling: Ruling
@@ -56,18 +56,19 @@ def judge(view: View, settings: Settings) -> Judged | None:
 
 
 def is_loss(view: View) -> bool:
-    """Whether the last generation is over because a node is gone: said so, or seen by those who lost their peers."""
+    """Whether the last generation ended because a node was lost: reported, or concluded from its peers' failures."""
     broken = view.broken
     if broken is None or broken.failure is None or view.generation is None:
         return broken is not None and broken.kind is BreakKind.LOST
     failures = _failures(view, broken.failure, view.generation.number)
-    # A node that told of its own failure before it was lost is no bystander. One that parted later was no cause.
+    # A node that reported its own failure before it was lost is no bystander. A node that stopped its workers and left
+    # later was not the cause.
     lost = view.lost.keys() - view.parted.keys() - {failure.node for failure in failures}
     return bool(lost) and all(each.kind in FOLLOWS_FROM_A_LOSS and not each.hopeless for each in failures)
 
 
 def _others_suffice(view: View, cause: Failure, settings: Settings) -> bool:
-    """Whether the job could go on without the node of the cause: enough others are there, and none failed like it."""
+    """Whether the job could go on without the node of the cause: enough others are present, and none failed like it."""
     assert view.generation is not None
     left_out = view.generation.past.left_out
     others = [node for name, node in view.nodes.items() if name != cause.node and name not in left_out]
@@ -81,13 +82,14 @@ def _place(failure: Failure) -> str:
 
 
 def _is_of_machine(failure: Failure) -> bool:
-    """Whether a hopeless failure may be one machine's alone: a module that is missing there."""
+    """Whether a hopeless failure may affect one machine only: a module is missing there."""
     return failure.exception.rpartition(".")[2] == "ModuleNotFoundError"
 
 
 def _failures(view: View, first: Failure, generation: int) -> list[Failure]:
-    """All failures of the generation in the order in which the store heard of them; clocks are never compared. What a
-    node said last is what it knows best.
+    """All failures of the generation in the order in which the store received them; clocks are never compared.
+
+    The latest report of a node counts: it knows most.
     """
     there = [(view.said[name], name, node) for name, node in view.nodes.items() if node.failure is not None]
     there += [(said, name, node) for name, (node, said) in view.parted.items() if node.failure is not None]
@@ -98,5 +100,5 @@ def _failures(view: View, first: Failure, generation: int) -> list[Failure]:
     }
     again = next((name for name, failure in told.items() if failure.rank == first.rank), "")
     if not again and first.kind is FailureKind.COMMUNICATION:
-        again = first.node  # it found the cause since, and counts the first among the others
+        again = first.node  # the node has found the cause since, and counts the first failure among the others
     return [told.pop(again, first), *told.values()]

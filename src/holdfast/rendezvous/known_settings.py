@@ -1,6 +1,6 @@
-"""Which settings ``--rdzv-conf`` may hold, and the values that mean the same to every backend.
+"""The settings that ``--rdzv-conf`` may hold, and the values that mean the same to every backend.
 
-A job that meets nobody uses few of them. It checks all of them, so that a mistake is seen on one machine already.
+A job of one node uses few of them. It checks all of them anyway, so that a mistake shows up on one machine already.
 """
 
 from __future__ import annotations
@@ -14,31 +14,30 @@ if TYPE_CHECKING:
     from holdfast.rendezvous.parameters import RendezvousParameters
 
 JOIN_TIMEOUT_S = 600.0
-"""How long a node waits for enough others, where nobody says otherwise."""
+"""The default of how long a node waits for enough others."""
 
 LAST_CALL_S = 5.0
-"""Shorter than torch's 30 s: a node that comes later is let in all the same."""
+"""The default wait for more nodes. Shorter than torch's 30 s: a node that comes later is still let in."""
 
 CLOSE_TIMEOUT_S = 30.0
-"""How long the node that serves the store stays for the others to leave, where nobody says otherwise."""
+"""The default of how long the node that serves the store waits for the others to leave."""
 
 KEEP_ALIVE_INTERVAL_S = 1.0
-"""How often a node says that it is there, where nobody says otherwise."""
+"""The default interval between the keep-alives of a node."""
 
 KEEP_ALIVE_INTERVAL_MIN_S = 0.01
-"""More often than that would only keep the store busy."""
+"""More frequent keep-alives would only keep the store busy."""
 
 KEEP_ALIVE_ATTEMPTS_MIN = 2
 """One late message must not cost a node."""
 
 KEEP_ALIVE_ATTEMPTS = 3
-"""A node that is not heard of for interval times attempts is lost: 3 s."""
+"""A node that is silent for interval times attempts is lost: 3 s."""
 
 ETCD_KEEP_ALIVE_ATTEMPTS = 8
-"""With etcd 8 s. When etcd loses its leader, no lease can be renewed until it has another one. That takes 1 to 2 s, and
-as long again if the votes are split; 2.4 s was the longest of 20 that were measured. The last renewal may be 1 s old by
-then, and workers are stopped at three quarters of the lease, so 6 s hold two elections and 1 s to spare.
-"""
+"""With etcd 8 s. When etcd loses its leader, no lease can be renewed until it has elected another one. That takes 1 to
+2 s, and as long again if the votes are split; 2.4 s was the longest of 20 measured elections. The last renewal may be
+1 s old by then, and workers are stopped at three quarters of the lease, so 6 s hold two elections and 1 s to spare."""
 
 EMBEDDED_KEYS = frozenset(("is_host", "store_type", "token", "token_file", "ca_cert", "ssl_cert", "ssl_cert_key"))
 ETCD_KEYS = frozenset(
@@ -53,10 +52,10 @@ COMMON_KEYS = KEEP_ALIVE_KEYS | frozenset(
         *("store_host", "rank", "heartbeat_timeout", "read_timeout", "timeout"),
     )
 )
-"""The last three are accepted, and mean nothing here."""
+"""The last three are accepted and ignored."""
 
 KEYS = {"c10d": COMMON_KEYS | EMBEDDED_KEYS, "etcd": COMMON_KEYS | ETCD_KEYS}
-"""What each backend knows. Any other built-in one takes what one of these knows."""
+"""The settings of each backend. The other built-in backends accept the settings of both."""
 
 log = get_logger(__name__)
 
@@ -65,7 +64,7 @@ class Times:
     """The settings that are times, in seconds.
 
     Raises:
-        InputError: a value is no such time.
+        InputError: a value is not a valid time.
     """
 
     __slots__ = ("attempts", "close_timeout_s", "join_timeout_s", "keep_alive_s", "last_call_s", "steady_s")
@@ -79,7 +78,7 @@ class Times:
         self.steady_s = _seconds(params, "steady_time", STEADY_S)
 
     def lease_s(self) -> float:
-        """How long a node is counted as there after it was last heard of.
+        """How long a node counts as alive after its last sign of life.
 
         Raises:
             InputError: no store grants such a lease.
@@ -96,10 +95,10 @@ class Times:
 
 
 def check_unused(params: RendezvousParameters) -> None:
-    """See that settings are as they must be, for nodes that meet nobody and use few of them.
+    """Check all settings, for nodes that meet nobody and use few of them.
 
     Raises:
-        InputError: a value is one that no backend takes.
+        InputError: no backend accepts a value.
     """
     warn_of_unknown(params)
     times = Times(params)
@@ -109,7 +108,7 @@ def check_unused(params: RendezvousParameters) -> None:
 
 
 def warn_of_unknown(params: RendezvousParameters) -> None:
-    """Name the settings that the backend does not have. torchrun takes any, so they do not end the job."""
+    """Warn about settings that the backend does not know. torchrun accepts any, so they do not end the job."""
     every = frozenset().union(*KEYS.values())
     known = KEYS.get(params.backend, every)
     for key in sorted(params.config.keys() - known):

@@ -1,4 +1,4 @@
-"""What a node leaves to its keepers: the end of its lease, if the agent is killed, once its workers are gone."""
+"""A node's last will, for its keepers: revoke its lease if the agent is killed, once its workers are gone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class LeaseWill(LastWill):
-    """A will that revokes a lease. Any thread may name another one, or close it."""
+    """A last will that revokes a lease. Any thread may name another lease, or close the will."""
 
     __slots__ = ()
 
@@ -26,5 +26,5 @@ class LeaseWill(LastWill):
         name_lease(self.fd, lease)
 
     def close(self) -> None:
-        """Keepers that have it keep it."""
+        """Close this process's descriptor. Keepers that have the will keep it."""
         os.close(self.fd)

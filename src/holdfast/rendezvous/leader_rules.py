@@ -1,4 +1,4 @@
-"""What the leader does for all: judge a generation that is over, form the next one, let nodes in, end the job. Pure."""
+"""The leader's rules: judge a generation that is over, form the next one, let nodes in, end the job. Pure."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
 
 JUMP_MAX = 1 << 32
-"""By how much the number of a generation can be raised by what a node tells of it. Nobody sees so many, and one who
-claims the largest that there can be must not end the counting."""
+"""The most by which a node's report can raise the number of the next generation. No job has this many generations. A
+node that claims the largest possible number must not exhaust the numbers."""
 
 NUMBERS_SPENT = (
     "a record in the store has the largest number that a generation can have, which no agent has written; "
@@ -61,7 +61,7 @@ NUMBERS_SPENT = (
 )
 
 NAME_MAX_CHARACTERS = 200
-"""How much of a program's name others are shown."""
+"""How much of a program's name is shown to other nodes."""
 
 
 def lead(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Decision:  # noqa: PLR0911 - one a rule
@@ -71,8 +71,8 @@ def lead(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Deci
         return Decision(me, (refusal,))
     is_late = generation is not None and broken is not None and broken.generation != generation.number
     if is_late or view.is_broken_unreadable:
-        # It came late, to a store that has lost its data and counts its revisions anew, or says nothing that anybody
-        # understands: nobody else will remove it.
+        # The record came late, to a store that has lost its data and restarted its revisions, or it is unreadable.
+        # Nobody else will remove it.
         return Decision(me, (Propose(Transaction(as_leader(view, keys), (Delete(keys.broken),)), "not broken"),))
     if generation is None or broken is not None:
         return _form(view, me, now, settings, keys)
@@ -93,7 +93,7 @@ def lead(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Deci
 
 
 def _admit(view: View, generation: Generation, me: Me, now: float, settings: Settings, keys: Keys) -> Decision:
-    """Break a generation that has room for the nodes that wait, once it is time to let them in."""
+    """Break a generation that has room for waiting nodes, once it is time to let them in."""
     kept_out = {*generation.past.left_out, *view.refused}
     newcomers = {node: host for node, host in view.newcomers.items() if node not in kept_out}
     if not newcomers:
@@ -111,7 +111,7 @@ def _admit(view: View, generation: Generation, me: Me, now: float, settings: Set
 
 
 def _refusal(view: View, me: Me, keys: Keys) -> Propose | None:
-    """Tell a node that runs another program that it can never be let in."""
+    """Refuse a node that runs another program: it can never be let in."""
     if len(view.programs) <= 1 and view.generation is None:
         return None
     ours = _program(view, me)
@@ -132,15 +132,16 @@ def _refusal(view: View, me: Me, keys: Keys) -> Propose | None:
 
 
 def _program(view: View, me: Me) -> str:
-    """The name of the program that this job runs: what its generations say, or what the leader brings to the first."""
+    """The name of the program that this job runs: from its generations, or before the first one, the leader's own."""
     if view.generation is not None and not _is_of_the_past(view):
         return view.generation.fingerprint.program
     return "" if me.offer is None else me.offer.fingerprint.program
 
 
 def _is_of_the_past(view: View) -> bool:
-    """Whether the last generation is of a job that nobody here took part in: all of its nodes left without an end, and
-    others use the same run id now.
+    """Whether the last generation belongs to a job that no present node took part in.
+
+    All of its nodes left without an end, and other nodes use the same run id now.
     """
     last = view.generation
     if last is None:
@@ -150,14 +151,14 @@ def _is_of_the_past(view: View) -> bool:
 
 
 def _form(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Decision:  # noqa: PLR0911 - one a rule
-    """Write the next generation, once it can be: all of the last one have stopped, and there are enough.
+    """Write the next generation once all nodes of the last one have stopped and there are enough nodes.
 
-    What else is waited for is counted from when the last one was over: it passes while its processes end.
+    All other waits count from the end of the last generation: they pass while its processes end.
     """
     me = replace(me, over_since=now if me.over_since is None else me.over_since)
     last = _previous(view, me)
     stopping = view.stopping or view.busy or ({me.node: name_of(me)} if me.running not in (0, me.done) else {})
-    # A failure that a backup has brought back was judged before.
+    # A failure that a restored backup brings back was judged before.
     judged = None if last is None or stopping or last.number != number_of(view.generation) else judge(view, settings)
     count = len(view.nodes.keys() - view.refused.keys()) if view.refused else len(view.nodes)
     is_short = count < settings.min_nodes
@@ -196,9 +197,9 @@ def _form(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Dec
 
 
 def _previous(view: View, me: Me) -> Generation | None:
-    """The generation that the next one follows: the store's, or what the leader remembers if the store has lost it.
+    """The generation that the next one follows: the store's, or the leader's memory of it if the store has lost it.
 
-    None for the first one of a job.
+    None for the first generation of a job.
     """
     stored = view.generation
     if me.last is not None and me.last.number > number_of(stored) and not _has_begun_anew(view, me.last.job):
@@ -207,7 +208,7 @@ def _previous(view: View, me: Me) -> Generation | None:
 
 
 def _has_begun_anew(view: View, job: str) -> bool:
-    """Whether nodes that are here have begun another job meanwhile, in a store that knew nothing of this one."""
+    """Whether present nodes have begun another job meanwhile, in a store that knew nothing of this one."""
     stored = view.generation
     if stored is None or stored.job == job:
         return False
@@ -226,7 +227,7 @@ def _say_whether_short(view: View, present: int, settings: Settings, keys: Keys)
 
 
 def _rule_out(view: View, me: Me, now: float, judged: Judged | None, keys: Keys) -> Decision | None:
-    """What the verdict on the last generation has all nodes do before there can be another one, if anything."""
+    """What the verdict on the last generation requires before the next one: the job's end, a pause, or nothing."""
     last = view.generation
     if judged is None or last is None or me.over_since is None:
         return None
@@ -243,7 +244,7 @@ def _rule_out(view: View, me: Me, now: float, judged: Judged | None, keys: Keys)
 
 
 def _wait_for_more(view: View, me: Me, last: Generation | None, now: float, settings: Settings, keys: Keys) -> Decision:
-    """There are too few nodes. The job ends if one of its machines is lost again and again."""
+    """Wait for more nodes. The job ends if one of its machines is lost again and again."""
     if last is None or settings.restart_policy != AUTO:
         return Decision(me)
     arrivals = _arrivals(view, me, last, now, settings)
@@ -258,13 +259,14 @@ def _wait_for_more(view: View, me: Me, last: Generation | None, now: float, sett
 
 
 def _still_away(view: View, me: Me, settings: Settings, now: float) -> float | None:
-    """Until when the leader waits for nodes of a generation that the store has lost, if some are not here: they may not
-    have heard of it yet. A node that is silent for the time of a lease has no workers.
+    """Until when the leader waits for nodes of a generation that the store has lost, if some are missing.
+
+    They may not have heard of the loss yet. A node that was silent for the length of a lease has no workers.
     """
     newer = [view.since.get(name, now) for name, node in view.nodes.items() if _newest(node) > me.known]
     if not newer and _has_all_stopped(view, me):
         return None
-    # Whoever comes to a store without a generation after it has seen one cannot know what it has missed.
+    # A node that comes to a store without a generation, but has seen one before, cannot know what it has missed.
     missed = me.came_at if view.generation is None and me.known else me.lost_at
     lease_s = _longest_lease_s(view, me, settings)
     until = lease_s + max((*newer, me.lost_at, missed))
@@ -274,8 +276,9 @@ def _still_away(view: View, me: Me, settings: Settings, now: float) -> float | N
 
 
 def _may_run_unknowingly(view: View, me: Me) -> bool:
-    """Whether a node that is here may run the lost generation: it may have renewed its lease at the last moment, and
-    heard only then that the record is gone.
+    """Whether a present node may still run the lost generation.
+
+    It may have renewed its lease at the last moment, and heard only then that the record is gone.
     """
     lost = me.missing
     if lost is None or me.lost == identity_of(view):
@@ -285,7 +288,7 @@ def _may_run_unknowingly(view: View, me: Me) -> bool:
 
 
 def _doubted_until(view: View, me: Me, settings: Settings, now: float) -> float | None:
-    """Until when workers may run on nodes that look lost because their records were deleted, if any may."""
+    """Until when workers may run on nodes that only look lost because their records were deleted; None if none may."""
     if not view.doubtful:
         return None
     until = max(now if at is None else at for at in view.doubtful.values()) + _longest_lease_s(view, me, settings)
@@ -293,13 +296,13 @@ def _doubted_until(view: View, me: Me, settings: Settings, now: float) -> float 
 
 
 def _longest_lease_s(view: View, me: Me, settings: Settings) -> float:
-    """After this time of silence no node has workers, whichever lease it has."""
+    """The longest lease of any node: a node that was silent for this long has no workers."""
     known_s = view.generation.lease_s if view.generation is not None else 0.0
     return max(settings.lease_s, known_s, me.known_lease_s, *(node.lease_s for node in view.nodes.values()))
 
 
 def _newest(node: Node) -> int:
-    """The newest generation that a node tells of."""
+    """The newest generation that a node reports."""
     return max(node.stopped, node.known)
 
 
@@ -312,12 +315,12 @@ def _has_all_stopped(view: View, me: Me) -> bool:
 
 
 def _agent(node: str) -> str:
-    """The agent that a node's name is of; it takes another one each time it registers."""
+    """The agent's part of a node's name. The rest changes with each registration."""
     return node.rpartition(".")[0]
 
 
 def _arrivals(view: View, me: Me, last: Generation | None, now: float, settings: Settings) -> Arrivals:
-    """What is remembered of machines that come and go, with what became of the last generation."""
+    """The record of machines that come and go, updated with the last generation."""
     if last is None:
         return Arrivals()
     lost = dict(view.lost)
@@ -325,7 +328,7 @@ def _arrivals(view: View, me: Me, last: Generation | None, now: float, settings:
     if view.broken is not None:
         lost.update((node, host) for node, host in view.broken.joining if node not in view.nodes)
     ran = {node: None if at is None else now - at for node, at in view.seated.items()}
-    # A node that was killed is seen for the time of its lease: that is no time in which it stayed.
+    # A killed node still looks alive for the length of its lease: that time does not count.
     stayed = {node: None if ran_s is None else ran_s - last.lease_s for node, ran_s in ran.items()}
     gone = [(host, stayed.get(node, 0.0)) for node, host in lost.items()]
     here = {view.nodes[node].host: ran_s for node, ran_s in ran.items() if ran_s is not None and node in view.nodes}
@@ -342,8 +345,9 @@ def _limit(ruling: Ruling, last: Generation) -> str:
 def _present(
     view: View, last: Generation | None, judged: Judged | None, arrivals: Arrivals, settings: Settings, now: float
 ) -> dict[str, Node]:
-    """The nodes that can be in the next generation. Those that were left out or are held back are among them only if
-    there are too few without.
+    """The nodes that can be in the next generation.
+
+    Nodes that were left out or are held back are included only if there are too few without them.
     """
     nodes = view.nodes
     if view.refused:
@@ -365,7 +369,7 @@ def _present(
 
 
 def _next_number(view: View, me: Me) -> int:
-    """A number that no node has stopped a generation of: also none whose record the store has lost."""
+    """A number above every generation that a node has stopped or heard of, even if the store has lost its record."""
     known = max(me.known, number_of(view.generation))
     told = (newest for node in view.nodes.values() if (newest := _newest(node)) <= known + JUMP_MAX)
     return max(known, *told) + 1
@@ -420,7 +424,7 @@ def _next_generation(
 
 
 def _end(view: View, keys: Keys, end: End) -> Propose:
-    """Only the end is kept, so that whoever comes late to this run learns of it."""
+    """End the job. Only the end's record stays, for agents that come late to this run."""
     operations = (
         Put(keys.end, encode(end)),
         Delete(keys.generation),

@@ -21,49 +21,49 @@ if TYPE_CHECKING:
     from holdfast.coordination.store import CoordinationStore
 
 CONNECTIONS_A_NODE = 2
-"""How many connections the host counts on for each node: one that is, and one that is about to take its place."""
+"""The connections that the host plans for each node: the current one, and its replacement."""
 
 DESCRIPTORS_BESIDE = 256
-"""How many descriptors the host counts on for all else."""
+"""The descriptors that the host plans for everything else."""
 
 log = get_logger(__name__)
 
 
 class MeetingPlace(ABC):
-    """A store, and what this node has to do with it."""
+    """A store, and this node's role in it."""
 
     name: str
-    """For people: what is there, and where."""
+    """A description of the store and its address, for people."""
 
     hosts: tuple[str, ...]
-    """The machines that serve it, as they were written."""
+    """The machines that serve the store, as the user wrote them."""
 
     may_return: bool
-    """Whether a store that is gone may come back. If not, its loss is the end of the job."""
+    """Whether a store that is gone may come back. If not, its loss ends the job."""
 
     is_host = False
-    """Whether this node serves the store: once opened."""
+    """Whether this node serves the store. Valid once the store is open."""
 
     prefix = ""
-    """What the store puts before every key."""
+    """The prefix that the store adds to every key."""
 
     @abstractmethod
     async def open(self) -> CoordinationStore:
-        """The store, connected or not. Serves it first, if that is this node's part."""
+        """Return the store, connected or not. Serve it first if this node is the host."""
 
     @abstractmethod
     def access(self) -> EmbeddedAccess | EtcdAccess:
         """How another process reaches the store, as a plain record."""
 
-    async def look_again(self) -> None:  # noqa: B027 - by default nothing
-        """Nobody serves there. Perhaps this node can, now."""
+    async def look_again(self) -> None:  # noqa: B027 - optional, does nothing
+        """No node serves the store. Try again to serve it here."""
 
-    async def close(self) -> None:  # noqa: B027 - by default nothing
-        """Let go of it, the store that `open` returned excepted."""
+    async def close(self) -> None:  # noqa: B027 - optional, does nothing
+        """Free all resources, except the store that `open` returned."""
 
 
 class EmbeddedPlace(MeetingPlace):
-    """The store that the agent at an endpoint serves. Its loss is the loss of the job."""
+    """The store that the agent at an endpoint serves. If it is lost, so is the job."""
 
     may_return = False
 
@@ -79,11 +79,11 @@ class EmbeddedPlace(MeetingPlace):
         tls_files: tuple[str, str, str] | None = None,
         users: Users = frozenset(),
     ) -> None:
-        """Without `is_host`, the agent serves whose address `host` is; of several on one machine, the first.
+        """If `is_host` is None, the agent on the machine `host` serves the store; of several agents, the first one.
 
-        `tls_files` are the CA, the certificate and its key, if the user gives them. Without, the host makes a
-        certificate; only where all nodes are on one machine nothing is encrypted. There, `users` may take part beside
-        the one who runs this node and root; None for all.
+        `tls_files` are the CA, the certificate and its key, if the user gives them. Without them the host makes a
+        certificate; traffic is unencrypted only where all nodes are on one machine. There, `users` may take part, and
+        so may root and the user of this node; None for all users.
 
         Raises:
             InputError: one of the files cannot be used.
@@ -130,7 +130,7 @@ class EmbeddedPlace(MeetingPlace):
         return for_client(self._tls_files, is_local=self._is_local)
 
     async def look_again(self) -> None:
-        # Who held the port may have been a passer-by: any port that the kernel gives out can be in use for a moment.
+        # Another program may have held the port for a moment: the kernel hands out any free port.
         if self._server is None and self._wants_to_be_host is not False:
             await self._serve()
 
@@ -140,9 +140,9 @@ class EmbeddedPlace(MeetingPlace):
 
         addresses = own_addresses(self._host)
         if not addresses and self._wants_to_be_host:
-            addresses = [""]  # an address that is translated on its way here, such as a Kubernetes service's
+            addresses = [""]  # a NAT or service address, such as a Kubernetes service's
         for address in addresses:
-            # The server leaves a part of what there is to the rest of the process.
+            # Twice the number: the server leaves a part of the descriptors to the rest of the process.
             descriptors.allow(2 * CONNECTIONS_A_NODE * self._nodes_max + DESCRIPTORS_BESIDE)
             tls = for_server(self._tls_files, is_local=self._is_local)
             server = EmbeddedServer(token=self._token, tls=tls, users=self._users)
@@ -168,7 +168,7 @@ class EmbeddedPlace(MeetingPlace):
 
 
 class EtcdPlace(MeetingPlace):
-    """A cluster of etcd, which outlives any machine of the job and any one of its own."""
+    """An etcd cluster, which survives the loss of any machine of the job and of any one of its own members."""
 
     may_return = True
 

@@ -1,4 +1,4 @@
-"""The edge between a node's membership and the store: carries out its effects, and tells it what came of them."""
+"""The edge between a node's membership and the store: it carries out effects, and reports the results back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.rendezvous.records import End, Failure, Generation, Node, StacksRequest
 
     class Listener(Protocol):
-        """Whoever runs the workers. Called in the event loop; must not wait."""
+        """The owner of the workers. Called in the event loop; must not block."""
 
         def start(self, generation: Generation) -> None: ...
 
@@ -31,20 +31,21 @@ if TYPE_CHECKING:
         def leave_group(self, reason: Leave) -> None: ...
 
         def fence(self, fence_at: float) -> None:
-            """The lease was renewed: workers may live until then, on the monotonic clock."""
+            """The lease was renewed: workers may live until `fence_at`, on the monotonic clock."""
 
         def status(self, text: str) -> None: ...
 
         def stacks(self, request: StacksRequest) -> None: ...
 
         def break_down(self, error: BaseException) -> None:
-            """The member ends here and says nothing more: the store refuses us, it holds what cannot be understood, or
-            holdfast has a bug. Called once.
+            """The member stops here and reports nothing more. Called once.
+
+            The store refuses us, it holds a malformed record, or holdfast has a bug.
             """
 
 
 COMPLAIN_S = 60.0
-"""How often records that nobody can read are worth a line. Whoever writes them in a loop must not fill the log."""
+"""The interval between log lines about unreadable records: a peer that writes them in a loop must not fill the log."""
 
 log = get_logger(__name__)
 
@@ -54,9 +55,9 @@ E = TypeVar("E", Grant, KeepAlive, Transact)
 class Member:
     """A node in a group, on an asyncio event loop.
 
-    Everything it does begins in `_step`: what the agent says, a timer, an answer of the store. So an exception cannot
-    get lost in a callback: the listener is told, and the member stops. It renews its lease no more, so the keeper kills
-    the workers and the lease runs out, if the agent does not stop them and give it back before.
+    Everything it does begins in `_step`: a call of the agent, a timer, an answer of the store. So an exception cannot
+    get lost in a callback: the listener is told, and the member stops. It no longer renews its lease, so the keeper
+    kills the workers and the lease expires, unless the agent stops the workers and gives the lease back before.
     """
 
     def __init__(self, membership: Membership, store: CoordinationStore, listener: Listener) -> None:
@@ -81,7 +82,7 @@ class Member:
     def membership(self) -> Membership:
         return self._membership
 
-    # What the agent says
+    # Calls of the agent
 
     def seek(self, offer: Node) -> None:
         self._step(self._membership.seek, offer, self._loop.time())
@@ -99,7 +100,7 @@ class Member:
         self._step(self._membership.close, end)
 
     def break_down(self, error: BaseException) -> None:
-        """Stop for good because of an error, and tell the listener. What comes after the first follows from it."""
+        """Stop for good because of an error, and tell the listener. Later errors are consequences of the first."""
         if self._has_broken or self._has_ended:
             return
         self._has_broken = True
@@ -107,7 +108,7 @@ class Member:
         self._listener.break_down(error)
 
     async def end(self) -> None:
-        """Stop taking part. The lease is given back, so that nobody has to wait for its end."""
+        """Leave the group. The lease is given back, so that nobody waits for it to expire."""
         self._has_ended = True
         self._stop_work()
         if self._tasks:
@@ -115,17 +116,17 @@ class Member:
         if self._membership.me.lease:
             await self._store.revoke(self._membership.me.lease)
 
-    # Carrying out
+    # Effects
 
     def _step(self, change: Callable[..., None] | None = None, *args: Any) -> None:
-        """Take in a change, if there is one, and do what follows."""
+        """Apply a change, if there is one, and carry out the effects that follow."""
         if self._has_ended or self._has_broken:
             return
         try:
             if change is not None:
                 change(*args)
             self._go_on()
-        except Exception as error:  # noqa: BLE001 - nobody above would hear of it: most callers are callbacks
+        except Exception as error:  # noqa: BLE001 - most callers are callbacks, whose exceptions nobody would see
             self.break_down(error)
 
     def _go_on(self) -> None:
@@ -147,7 +148,7 @@ class Member:
             self._timer = self._loop.call_at(self._membership.wake_at, self._step)
 
     def _complain(self, count: int, faults: list[str]) -> None:
-        """Tell of records that nobody can read: of the first at once, and of more in one line from time to time."""
+        """Log unreadable records: the first one at once, later ones together every `COMPLAIN_S`."""
         self._faults += count
         if not self._faults or self._loop.time() < self._complain_at:
             return
@@ -198,7 +199,7 @@ class Member:
             self._step()
 
     async def _ask(self, effect: E, request: Callable[[E], Coroutine[Any, Any, None]]) -> None:
-        """Make a request of the store, whatever comes of it."""
+        """Make a request of the store, and handle the failures that a store may have."""
         try:
             await request(effect)
             self.trouble = ""
@@ -224,7 +225,7 @@ class Member:
         self._membership.answered(await self._store.transact(effect.transaction))
 
     async def _follow(self, effect: Follow) -> None:
-        """Read what is there and go on with what changes, and begin again when that breaks."""
+        """Read the keys and follow their changes. Start again when the watch breaks."""
         while True:
             try:
                 async with aclosing(follow(self._store, effect.prefix)) as news:

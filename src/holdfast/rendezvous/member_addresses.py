@@ -1,8 +1,8 @@
-"""The addresses that the workers of a node may come from: those of all its interfaces, and what its name stands for.
+"""The addresses that the workers of a node may come from: those of all its interfaces, and those its name resolves to.
 
-A node tells others of its interfaces in its own record, which nobody reads unless somebody comes to the workers' store
-from an address that no member is known by. So machines with many interfaces cost nothing, and the record of the
-generation, which every node is sent, stays small.
+A node publishes its interface addresses in its own record. Other nodes read them only when a connection to the workers'
+store comes from an address that no member is known by. So machines with many interfaces cost nothing, and the record of
+the generation, which every node receives, stays small.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from holdfast.rendezvous.records import Member
 
 ADDRESSES_MAX = 64
-"""How many addresses of its own a node tells others of."""
+"""The number of its own addresses that a node publishes."""
 
 NAME_MAX_S = 10.0
-"""How long it may take to find out what a name stands for."""
+"""How long the resolution of a name may take."""
 
 _GET_ADDRESSES = 22
 _QUESTION = Struct("=B7x")
@@ -37,7 +37,7 @@ _FAMILIES = {4: socket.AF_INET, 16: socket.AF_INET6}
 
 
 def interface_addresses() -> tuple[str, ...]:
-    """The addresses of this machine, but those that mean the machine itself everywhere; none where nobody tells."""
+    """This machine's addresses, without those of host scope such as loopback; none if the kernel does not answer."""
     try:
         kernel = Kernel(ROUTE)
     except OSError:
@@ -46,7 +46,7 @@ def interface_addresses() -> tuple[str, ...]:
     try:
         for answer in kernel.ask_all(_GET_ADDRESSES, _QUESTION.pack(socket.AF_UNSPEC)):
             told = dict(attributes(answer, _FIXED_BYTES))
-            # Of a line between two machines, `_ADDRESS` is the other machine's.
+            # On a point-to-point link, `_ADDRESS` is the address of the other machine.
             address = told.get(_LOCAL) or told.get(_ADDRESS, b"")
             if answer[_SCOPE_AT] != _HOST_SCOPE and len(address) in _FAMILIES:
                 found[socket.inet_ntop(_FAMILIES[len(address)], address)] = None
@@ -58,7 +58,7 @@ def interface_addresses() -> tuple[str, ...]:
 
 
 async def addresses_of(members: Iterable[Member], nodes: Iterable[Entry]) -> set[str]:
-    """All addresses that members are known by. `nodes` are the records of nodes, members or not."""
+    """All addresses that members are known by. `nodes` are the records of all nodes, members or not."""
     known = {_agent(member.node): member.address for member in members}
     found = set(known.values())
     for entry in nodes:
@@ -66,22 +66,22 @@ async def addresses_of(members: Iterable[Member], nodes: Iterable[Entry]) -> set
             try:
                 found.update(decode(entry, Node).addresses[:ADDRESSES_MAX])
             except RendezvousStateError:
-                continue  # the rendezvous itself says so, and its other address counts
+                continue  # the rendezvous reports it, and the member's other address counts
     for resolved in await asyncio.gather(*map(_resolved, set(known.values()))):
         found.update(resolved)
     return found
 
 
 def _agent(node: str) -> str:
-    """What stays of a node's name when it registers again."""
+    """The part of a node's name that stays the same when it registers again."""
     return node.rpartition(".")[0] or node
 
 
 async def _resolved(host: str) -> list[str]:
-    """What a name stands for. Of an address that is the address."""
+    """The addresses that a name resolves to. An address resolves to itself."""
     try:
         async with asyncio.timeout(NAME_MAX_S):
             infos = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, ValueError, TimeoutError):  # a name that there cannot be
+    except (OSError, ValueError, TimeoutError):  # an impossible name
         return []
     return [str(info[4][0]) for info in infos]

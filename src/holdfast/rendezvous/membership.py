@@ -1,8 +1,8 @@
-"""One node's life in a group, without input or output: what it hears goes in, what it asks for comes out.
+"""One node's life in a group, without I/O: events go in, effects come out.
 
-Around `decide` it keeps what a conversation with a store needs: one transaction at a time, a lease that is renewed, a
-view that is read again when it broke, and patience with a store that does not answer. The edge (`member`) carries out
-effects and reports back; the simulator is another edge.
+Around `decide` it keeps the state of a conversation with a store: one transaction at a time, a lease that is renewed, a
+view that is read again after its watch broke, and retries while the store does not answer. The edge (`member`) carries
+out effects and reports back; the simulator is another edge.
 """
 
 from __future__ import annotations
@@ -26,41 +26,40 @@ if TYPE_CHECKING:
     from holdfast.rendezvous.records import End, Failure, Keys, Node
 
 RETRY_S = 0.2
-"""How long after a request that failed the next one is made."""
+"""How long to wait before the retry of a failed request."""
 
 GONE_AT = 1 / 3
-"""A store that refuses connections for this share of a lease is gone. Anybody on the way can refuse a few in its name,
-and a proxy that restarts refuses some, too; a job whose store is really gone should not wait for the rest of its lease.
-"""
+"""A store that refuses connections for this share of a lease is gone. Anybody on the network path can refuse a few in
+its name, and so does a proxy that restarts. A job whose store is really gone should not wait for the whole lease."""
 
 STOP_AT = 0.75
-"""Of a lease that cannot be renewed, the share of its time after which workers are told to stop ..."""
+"""The share of a lease after which workers are told to stop if it cannot be renewed."""
 
 FENCE_AT = 0.9
-"""... and after which they are killed, whatever their agent does. The rest of the lease is the time that takes."""
+"""The share of a lease after which the keeper kills the workers, whatever the agent does. The rest is time for that."""
 
 
 class Grant(Struct, frozen=True):
-    """Ask for a lease; `granted` or `unavailable` is the answer."""
+    """Ask for a lease. The answer is `granted` or `unavailable`."""
 
     ttl_s: float
 
 
 class KeepAlive(Struct, frozen=True):
-    """Renew the lease; `kept`, `lease_lost` or `unavailable` is the answer."""
+    """Renew the lease. The answer is `kept`, `lease_lost` or `unavailable`."""
 
     lease: int
 
 
 class Transact(Struct, frozen=True):
-    """Carry out a transaction; `answered`, `lease_lost` or `unavailable` is the answer."""
+    """Carry out a transaction. The answer is `answered`, `lease_lost` or `unavailable`."""
 
     transaction: Transaction
     what: str
 
 
 class Follow(Struct, frozen=True):
-    """Follow the keys under a prefix instead of what was followed before; `read` and `changed` are the answers."""
+    """Follow the keys under a prefix, instead of the previous prefix. The answers are `read` and `changed`."""
 
     prefix: str
 
@@ -69,10 +68,10 @@ Effect: TypeAlias = Grant | KeepAlive | Transact | Follow | Start | Stop | Leave
 
 
 class Membership:
-    """A node in a group. Every method takes the time; `step` says what is to be done now.
+    """A node in a group. Every method takes the time; `step` returns what to do now.
 
-    `wake_at` is when to step again if nothing happens, `status` a line for people, `fence_at` until when the
-    workers of this node may live if nothing more is heard from the store.
+    `wake_at` is when to step again if nothing happens. `status` is a line for people. `fence_at` is until when the
+    workers of this node may live without another answer of the store.
     """
 
     def __init__(
@@ -109,10 +108,10 @@ class Membership:
         """Whether this node was ever in the group, as a member or a spare."""
         return self._registrations > 0
 
-    # What the agent says
+    # Calls of the agent
 
     def seek(self, offer: Node, now: float) -> None:
-        """No workers run on this node, and it wants a place in the next generation."""
+        """Seek a place in the next generation. No workers run on this node."""
         me = self.me
         self.me = replace(
             me,
@@ -128,8 +127,10 @@ class Membership:
         self.fence_at = self._lease_fence_at
 
     def fail(self, failure: Failure) -> None:
-        """A worker of the generation that runs here failed. What is said later counts if more is known by then: of
-        the same worker, or the cause after a mere victim of it, or how many others there are.
+        """Report that a worker of the running generation failed.
+
+        A later report counts if it knows more: about the same worker, or the cause after a mere victim, or the number
+        of other failures.
         """
         known = self.me.failure
         if not self.me.running:
@@ -139,18 +140,18 @@ class Membership:
         self.me = replace(self.me, failure=failure)
 
     def succeed(self) -> None:
-        """All workers of the generation that runs here succeeded."""
+        """Report that all workers of the running generation succeeded."""
         self.me = replace(self.me, done=self.me.running)
 
     def announce_leave(self, reason: str) -> None:
-        """This node is about to go; its workers still run, and so do those of the others."""
+        """Announce that this node is about to leave. Its workers still run, and so do those of other nodes."""
         self.me = replace(self.me, leaving=reason)
 
     def close(self, end: End) -> None:
-        """End the job for all nodes; no workers run on this one."""
+        """End the job for all nodes. No workers run on this node."""
         self.me = replace(self.me, stopped=max(self.me.stopped, self.me.running), running=0, closing=end)
 
-    # What the store says
+    # Answers of the store
 
     def read(self, snapshot: Snapshot, prefix: str) -> None:
         if prefix == self._following:
@@ -169,12 +170,13 @@ class Membership:
         name = f"{self._name}.{self._registrations}"
         self.me = replace(self.me, node=name, lease=lease.id, published=None, came_at=sent_at)
         self._ttl_s = lease.ttl_s
-        # etcd grants whole seconds, and 2 s at least: others have to wait for what the fence counts on.
+        # etcd grants whole seconds, and at least 2 s. The fence uses the granted time, so other nodes must wait as
+        # long.
         self.settings = replace(self.settings, lease_s=max(self.settings.lease_s, lease.ttl_s))
         self.kept(lease.ttl_s, sent_at)
 
     def kept(self, ttl_s: float, sent_at: float) -> None:
-        """The lease was renewed by a request that was sent at that time: counted from then, it holds for sure."""
+        """The lease was renewed. It certainly holds for `ttl_s` from `sent_at`, when the request was sent."""
         self._is_renewing = False
         self._renew_at = sent_at + self._keep_alive_s
         self.me = replace(self.me, stop_by=sent_at + ttl_s * STOP_AT)
@@ -184,7 +186,7 @@ class Membership:
         self._answered()
 
     def lease_lost(self, effect: Effect | None = None) -> None:
-        """The lease is no more, as the answer to that request; other requests stay under way."""
+        """The answer to `effect` says that the lease is gone. Other requests are still under way."""
         if not isinstance(effect, KeepAlive):
             self._is_writing = False
             self._proposed = None
@@ -210,13 +212,13 @@ class Membership:
         if outcome.succeeded and self._is_followed(transaction.then):
             self._own_change = outcome.revision
         elif self.view is not None and not (outcome.succeeded and _has_put(transaction)):
-            # It failed, or there may have been nothing to delete: no use in asking again before we see more.
+            # It failed, or there was perhaps nothing to delete: retrying is useless before the view changes.
             self._refused = (transaction, self.view.revision)
 
     def _is_published(self, offer: Node, outcome: Outcome) -> None:
-        """The store has this of us now, or something that we put there before."""
+        """The store has this record of us now, or one that we put there before."""
         if self.me.published is None:
-            self.me = replace(self.me, registered=self.me.known)  # also if the store has lost the record of it
+            self.me = replace(self.me, registered=self.me.known)  # even if the store lost that record
         if outcome.succeeded:
             self.me = replace(self.me, published=offer, said_revision=outcome.revision)
             self._has_said = True
@@ -224,8 +226,9 @@ class Membership:
             self.me = replace(self.me, published=SOMETHING)
 
     def unavailable(self, effect: Effect, now: float, *, is_gone: bool = False, is_proven: bool = False) -> None:
-        """A request was not answered: it may or may not have been carried out. If the store seems to be gone, that may
-        be proven: another one that knows the token answers in its place.
+        """A request was not answered. It may or may not have been carried out.
+
+        `is_gone`: the store seems to be gone. `is_proven`: another store that knows the token answers in its place.
         """
         match effect:
             case Grant() | Transact():
@@ -247,12 +250,12 @@ class Membership:
             self.me = replace(self.me, cut_off_since=None)
 
     def _gone_at(self) -> float:
-        """When to believe that the store is gone, if it is refused all the time until then."""
+        """When to believe that the store is gone, if it refuses connections until then."""
         if not self._seems_gone or self.me.cut_off_since is None:
             return float("inf")
         return min(self.me.stop_by, self.me.cut_off_since + self._ttl_s * GONE_AT)
 
-    # What is to be done
+    # Effects
 
     def step(self, now: float) -> list[Effect]:
         if self._has_left:
@@ -287,7 +290,7 @@ class Membership:
         return effects
 
     def _act(self, action: Action, now: float, effects: list[Effect]) -> float | None:
-        """Turn an action into effects; returns when to try again if it has to wait."""
+        """Turn an action into effects. Returns when to retry if the action has to wait."""
         match action:
             case Start():
                 effects.append(action)
@@ -317,7 +320,8 @@ class Membership:
                 effects.append(Grant(self._ttl_s))
                 return None
             action = Propose(registration(self.me, self._keys), "join", publishes=self.me.offer)
-        # What we changed ourselves, or what made us fail, is on its way to us: no use in asking before it is here.
+        # Our own change, or the change that made us fail, is still on its way to the view: retrying is useless until
+        # then.
         if view.revision < self._own_change or self._refused == (action.transaction, view.revision):
             return None
         self._is_writing = True
@@ -326,7 +330,7 @@ class Membership:
         return None
 
     def _is_followed(self, operations: Sequence[Operation]) -> bool:
-        """Whether a put among them will be seen to change something. A delete may find nothing to delete."""
+        """Whether the view will show a put among `operations`. A delete may find nothing to delete."""
         puts = (operation for operation in operations if isinstance(operation, Put))
         return any(put.key.startswith(self._following) for put in puts)
 

@@ -1,4 +1,4 @@
-"""What every node does for itself: run a generation, stop it, seek a place in the next one. Pure."""
+"""Every node's own rules: run a generation, stop it, seek a place in the next one. Pure."""
 
 from __future__ import annotations
 
@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 
 
 SAY_AGAIN_S = 60.0
-"""At least so often, and at most twice as often, a node that waits says again what others wait for: somebody may have
-deleted it."""
+"""A waiting node repeats its record at least this often, and at most twice as often: somebody may have deleted it."""
 
 
 def my_part(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Decision:  # noqa: PLR0911 - one a rule
@@ -68,7 +67,7 @@ def my_part(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> D
 
 
 def _keep_running(view: View, me: Me, now: float, keys: Keys) -> Decision:
-    """Workers run here. See whether they may go on, and that the others know of this node."""
+    """Workers run here. Check whether they may go on, and that the store has this node's record."""
     reason = _reason_to_stop(view, me, now)
     again = (Join(),) if me.lease and me.published is None and me.offer is not None else ()
     if reason is not None:
@@ -80,8 +79,8 @@ def _keep_running(view: View, me: Me, now: float, keys: Keys) -> Decision:
     return Decision(me, wake_at=first(me.stop_by))
 
 
-def _reason_to_stop(view: View, me: Me, now: float) -> Stop | None:  # noqa: PLR0911 - one a reason
-    """Why workers that run must not go on, if so."""
+def _reason_to_stop(view: View, me: Me, now: float) -> Stop | None:  # noqa: PLR0911 - one return per reason
+    """Why running workers must stop, or None."""
     generation = view.generation
     if view.end is not None:
         return Stop(view.end.reason)
@@ -107,7 +106,7 @@ def _stop(broken: Broken) -> Stop:
 
 
 def _speak_up(view: View, me: Me, keys: Keys) -> tuple[Action, ...]:
-    """Break the generation because of this node: a worker failed here, or it was asked to leave."""
+    """Break the generation because of this node: a worker failed, or the node was asked to leave."""
     failure = me.failure
     if view.generation is None or view.broken is not None:
         return ()
@@ -124,7 +123,7 @@ def _wait_for_the_others(view: View, me: Me, now: float, keys: Keys) -> Decision
     if view.broken is not None and view.broken.generation == me.running:
         return Decision(me, (_stop(view.broken),))
     if me.is_done_published:
-        # Whatever becomes of our lease: the others know. But somebody has to be there to lead.
+        # The other nodes know that we are done, whatever happens to our lease. But a node must be present to lead.
         status = "the workers of this node are done; waiting for the other nodes"
         if not me.published:
             return Decision(me, (Join(),), status=status)
@@ -137,12 +136,12 @@ def _wait_for_the_others(view: View, me: Me, now: float, keys: Keys) -> Decision
 
 
 def _seek_a_place(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Decision:
-    """No workers run here, and some should."""
+    """No workers run here, and the node wants some to run."""
     generation, broken = view.generation, view.broken
     is_on = generation is not None and broken is None
     is_member = generation is not None and generation.rank_of(me.node) is not None
     has_started = number_of(generation) <= me.stopped
-    # Past `stop_by` the others may have gone on already, however fresh this generation looks to us.
+    # Past `stop_by` the other nodes may have gone on already, however fresh this generation looks to us.
     if generation is not None and is_on and is_member and not has_started and now < me.stop_by:
         if not _is_as_offered(generation, me):
             return Decision(me, (break_up(view, keys, _not_as_offered(generation, me)),))
@@ -159,7 +158,7 @@ def _seek_a_place(view: View, me: Me, now: float, settings: Settings, keys: Keys
     if me.node in view.refused:
         return Decision(me, (Leave(None, view.refused[me.node], is_refused=True),))
     is_spare = is_on and not is_member
-    # Only the leader sees whether there are enough; where nobody leads, nobody knows of any.
+    # Only the leader sees whether there are enough nodes. Without a leader, assume too few.
     is_short = not is_spare and (view.leader is None or view.short is not None)
     me = replace(me, waiting_since=None if not is_short else now if me.waiting_since is None else me.waiting_since)
     deadlines = [since + settings.join_timeout_s for since in (me.waiting_since, me.cut_off_since) if since is not None]
@@ -174,7 +173,7 @@ def _seek_a_place(view: View, me: Me, now: float, settings: Settings, keys: Keys
         if is_on:
             actions = _give_up(view, me, keys) if has_started else ()
             return Decision(me, actions, deadline, status)
-        if not has_started:  # what failed here was of an earlier one
+        if not has_started:  # the failure here belongs to an earlier generation
             me = replace(me, stopped=number_of(generation), failure=None)
     return _offer(view, me, now, deadline, status, settings, keys)
 
@@ -193,7 +192,7 @@ def _not_as_offered(generation: Generation, me: Me) -> Broken:
 
 
 def _part_of_spare(generation: Generation, me: Me, settings: Settings) -> str:
-    """What a node does that is not in the generation that runs."""
+    """What a node does that is not in the running generation."""
     if me.node in generation.past.left_out:
         return "was left out because its workers failed and those of the others did not"
     losses = dict(generation.arrivals.losses).get(name_of(me), 0)
@@ -204,7 +203,7 @@ def _part_of_spare(generation: Generation, me: Me, settings: Settings) -> str:
 
 
 def _give_up(view: View, me: Me, keys: Keys) -> tuple[Action, ...]:
-    """This node is in a generation that is on, and had to stop its workers."""
+    """Break the running generation: this node is a member, and had to stop its workers."""
     if me.failure is not None:
         return _speak_up(view, me, keys)
     broken = Broken(number_of(view.generation), BreakKind.LOST, f"{name_of(me)} had to stop its workers")
@@ -214,7 +213,7 @@ def _give_up(view: View, me: Me, keys: Keys) -> tuple[Action, ...]:
 def _offer(
     view: View, me: Me, now: float, deadline: float | None, status: str, settings: Settings, keys: Keys
 ) -> Decision:
-    """See to it that the store has what this node offers."""
+    """Keep the store's record of this node's offer up to date."""
     assert me.offer is not None
     offer = replace(
         me.offer,
@@ -228,12 +227,12 @@ def _offer(
     if not me.lease or me.published is None:
         return Decision(me, (Join(),), deadline, status)
     say_again_at = _say_again_at(me)
-    # Also as soon as something looks as if somebody had deleted what was said.
+    # Also repeat the record as soon as it looks as if somebody had deleted it.
     is_missed = view.short is not None and me.waiting_since is not None and me.said_at < me.waiting_since
     is_doubtful = me.said_at < me.lost_at or is_missed
     if me.published != offer or is_doubtful or now >= say_again_at:
         puts = (Put(keys.node(me.node), encode(offer), me.lease), Put(keys.alive_of(me.node), b"", me.lease))
-        # Guarded by what it answers: should it come late, it must not take back what was said since.
+        # Guarded by the generation that it answers: a late put must not overwrite a newer record.
         guards = (Modified(keys.generation, view.generation_revision), absent(keys.end))
         ready = Propose(Transaction(guards, puts), "ready", publishes=offer)
         return Decision(me, (ready,), deadline, status)
@@ -241,8 +240,9 @@ def _offer(
 
 
 def _known_to_tell(me: Me) -> int:
-    """The newest generation that this node knows of. It is not told anew with every generation, only to a store that
-    may have lost the last one.
+    """The newest generation that this node knows, for its record.
+
+    It is not updated with every generation, only for a store that may have lost the last one.
     """
     if me.published is None or me.published is SOMETHING or me.said_at < me.lost_at:
         return me.known
@@ -250,7 +250,7 @@ def _known_to_tell(me: Me) -> int:
 
 
 def _say_again_at(me: Me) -> float:
-    """Not all at once: nodes that stopped together would speak together for ever."""
+    """When to repeat the record. It differs by node, so that nodes that stopped together do not all write together."""
     return me.said_at + SAY_AGAIN_S * (1.0 + crc32(me.node.encode()) % 256 / 255) / 2.0
 
 
@@ -259,7 +259,7 @@ def _job_of(me: Me) -> str:
 
 
 def _worth_telling(failure: Failure | None) -> Failure | None:
-    """In full what may be the cause. Of those who lost a peer there can be thousands."""
+    """The full failure if it may be the cause. Thousands of nodes may have lost a peer: theirs are shortened."""
     return brief(failure) if failure is not None and failure.kind is FailureKind.COMMUNICATION else failure
 
 

@@ -1,4 +1,4 @@
-"""What a backend is made from."""
+"""The parameters that a backend is made from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FALSE = ("0", "false", "f", "no", "n", "off")
 
 
 class RendezvousParameters:
-    """The common parameters by name, and those of a backend with `get`."""
+    """The common parameters as attributes; `get` returns the settings of a backend."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class RendezvousParameters:
         return self.config.get(key, default)
 
     def get_as_bool(self, key: str, default: bool | None = None) -> bool | None:
-        """The setting `key` as yes or no. InputError if it is neither."""
+        """The setting `key` as a bool. Raises InputError if it is neither yes nor no."""
         value = self.get(key, default)
         if value is None or isinstance(value, bool):
             return value
@@ -56,7 +56,7 @@ class RendezvousParameters:
         raise _input_error(f"--rdzv-conf {key}={value}: write {key}=true or {key}=false")
 
     def get_as_int(self, key: str, default: int | None = None) -> int | None:
-        """The setting `key` as a whole number. InputError if it is none."""
+        """The setting `key` as an integer. Raises InputError if it is not one."""
         value = self.get(key, default)
         if value is None:
             return None

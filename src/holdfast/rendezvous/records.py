@@ -1,24 +1,24 @@
-"""What nodes write for each other, and where.
+"""The records that nodes write for each other, and their keys.
 
 Everything of a run is under ``runs/<digest>-<run id>/group/``. The digest of the run id comes first, so that no run's
-keys begin with the name of another run: who deletes everything of ``job1`` by prefix leaves ``job10`` alone.
+keys begin with the name of another run: deleting everything of ``job1`` by prefix leaves ``job10`` alone.
 
 | key | written by | holds |
 |---|---|---|
 | ``nodes/<node>`` | the node, under its lease | `Node`: what it is and what it offers |
-| ``alive/<node>`` | the node, under its lease | nothing: that the lease holds, should somebody delete the record |
+| ``alive/<node>`` | the node, under its lease | nothing: shows that the lease holds if the record is deleted |
 | ``shared/leader`` | the node that leads, under its lease | the node's id |
 | ``shared/generation`` | the leader | `Generation`: who is in, in which order, and where the master is |
-| ``shared/broken`` | whoever finds out first | `Broken`: the generation is over, and why |
+| ``shared/broken`` | the first node to find out | `Broken`: the generation is over, and why |
 | ``shared/end`` | the leader, or a node that closes the run | `End`: the job is over, and how it ended |
-| ``shared/short`` | the leader | `Short`: there are too few nodes, so the join timeout runs for everybody |
+| ``shared/short`` | the leader | `Short`: there are too few nodes, so the join timeout runs for all nodes |
 | ``shared/refused/<node>`` | the leader | why this node can never be let in |
-| ``shared/stacks`` | a node | `StacksRequest`: all nodes are to say where their workers are |
-| ``done/<generation>/<node>`` | the node | nothing: that all its workers succeeded |
+| ``shared/stacks`` | a node | `StacksRequest`: all nodes are asked for the stacks of their workers |
+| ``done/<generation>/<node>`` | the node | nothing: shows that all its workers succeeded |
 
-Everybody watches ``shared/``, which changes a few times in a generation. The leader alone watches the whole group.
-So a change of the membership costs a message or two for each node, however many there are. Values are JSON, for people
-with an etcdctl.
+Every node watches ``shared/``, which changes a few times in a generation. Only the leader watches the whole group. So a
+change of the membership costs one or two messages per node, however many nodes there are. Values are JSON, readable
+with etcdctl.
 """
 
 from __future__ import annotations
@@ -58,22 +58,22 @@ if TYPE_CHECKING:
 NO_RANK = -1
 
 WORKERS_MAX = 1 << 16
-"""How many workers a node may have."""
+"""The number of workers that a node may have."""
 
 WORLD_MAX = 1 << 22
-"""How many workers a job may have in all."""
+"""The number of workers that a job may have in all."""
 
 MEMBERS_MAX = 1 << 16
-"""How many nodes a generation may have, and how many a record may name."""
+"""The number of nodes that a generation may have, and that a record may name."""
 
 LEASE_MAX_S = 1e6
-"""The longest lease that a node may tell of. A day is the longest that one may ask for."""
+"""The longest lease that a record may state. A node may ask for a day at most."""
 
 REASON_MAX_CHARS = 20_000
-"""How much of a reason is kept: a failure's message, and what stands before it."""
+"""How much of a reason is kept: a failure's message, and the text before it."""
 
 INTERFACES_MAX = 256
-"""How many addresses of its own a node may tell of."""
+"""The number of its own addresses that a node's record may hold."""
 
 GENERATION_MAX = 1 << 62
 """The largest number of a generation."""
@@ -84,17 +84,17 @@ Lease = Annotated[float, Meta(ge=0, le=LEASE_MAX_S)]
 GenerationNumber = Annotated[int, Meta(ge=0, le=GENERATION_MAX)]
 
 RUN_DIGEST_CHARACTERS = 12
-"""How much of the digest of a run id its keys begin with."""
+"""How many characters of the run id's digest its keys begin with."""
 
 TEXT_MAX_CHARACTERS = TEXT_MAX_CHARS
-"""How much of a traceback other nodes are told; its end, where the reason is."""
+"""How much of a traceback other nodes receive: its end, which has the reason."""
 
 BRIEF_MAX_CHARACTERS = 1_000
-"""How much of one that thousands of nodes may have at once: of a victim, and of what has been overcome."""
+"""How much of a text is kept that thousands of nodes may send at once: of a victim, or of a failure that is over."""
 
 
 class Failure(Struct, frozen=True):
-    """A worker that failed, as every node tells of it."""
+    """A failed worker, as every node reports it."""
 
     node: IdOrNone
     host: str
@@ -113,7 +113,7 @@ class Failure(Struct, frozen=True):
     max_rss_kib: Count = 0
     ran_s: Seconds = 0.0
     others: Count = 0
-    """How many more workers of its node had failed by then."""
+    """How many other workers of its node had failed by then."""
     hopeless: str = ""
     """Why no restart can help, or ""."""
 
@@ -125,7 +125,7 @@ class Failure(Struct, frozen=True):
 
 
 class Fingerprint(Struct, frozen=True, omit_defaults=True):
-    """What a node was told to run, for others to compare: a program's name, a digest of its arguments, the limits."""
+    """What a node was told to run, for comparison: a program's name, a digest of its arguments, the limits."""
 
     program: str = ""
     arguments: str = ""
@@ -138,8 +138,9 @@ class Fingerprint(Struct, frozen=True, omit_defaults=True):
 
 
 def differences(mine: Fingerprint, jobs: Fingerprint) -> list[str]:
-    """What this node was told that the node which began the job was not, a line each. That node's settings count. A
-    program of another name is no small difference, and is refused.
+    """How this node's settings differ from those of the node that began the job, one line each.
+
+    The settings of that node count. A different program name is not listed: such a node is refused.
     """
     pairs = [
         ("--nnodes", f"{mine.min_nodes}:{mine.max_nodes}", f"{jobs.min_nodes}:{jobs.max_nodes}"),
@@ -156,15 +157,14 @@ def differences(mine: Fingerprint, jobs: Fingerprint) -> list[str]:
 
 
 class Node(Struct, frozen=True):
-    """A node as the others see it. `port` and `coordinator_port` are for the workers' master and for JAX's coordinator,
-    should it have rank 0.
+    """A node as the others see it.
 
-    `stopped` is the newest generation whose workers have all ended here: a node that was in the last generation
-    can be in the next only once it has said so. `failure` is how a worker of that generation failed here, if one did.
-    `job` is the job that it took part in last, by the id that generations carry. `lease_s` is the longest lease that it
-    knows of. `running` is a generation whose
-    workers may still live there although the store has no record of it any more. `addresses` are those of all its
-    interfaces: its workers may reach others from any of them.
+    `port` and `coordinator_port` are for the workers' master and for JAX's coordinator, if the node gets rank 0.
+    `stopped` is the newest generation whose workers have all ended here: a node of the last generation can be in the
+    next one only once it has said so. `failure` is how a worker of that generation failed here, if one did. `job` is
+    the job that the node took part in last, by the id that generations carry. `lease_s` is the longest lease that it
+    knows of. `running` is a generation whose workers may still live there although the store no longer has its record.
+    `addresses` are those of all its interfaces: its workers may connect from any of them.
     """
 
     host: str
@@ -182,17 +182,17 @@ class Node(Struct, frozen=True):
     fingerprint: Fingerprint = Fingerprint()
     addresses: Annotated[tuple[Name, ...], Meta(max_length=INTERFACES_MAX)] = ()
     known: GenerationNumber = 0
-    """The newest generation that it had heard of when it came: the store may have lost the record since."""
+    """The newest generation that the node had heard of when it came: the store may have lost the record since."""
 
     def __post_init__(self) -> None:
         bound_lines(self, NAME_MAX_CHARS, "host", "address", "role")
 
 
 class Member(Struct, frozen=True, array_like=True):
-    """A node of a generation. Its rank is its place among the members.
+    """A node of a generation. Its rank is its position among the members.
 
-    There are thousands in a record that everybody reads, so its texts are only bounded: whoever shows one makes it
-    visible.
+    Every node reads a record with thousands of members, so their texts are only bounded in length. Code that shows one
+    must make it visible.
     """
 
     node: Name
@@ -203,7 +203,7 @@ class Member(Struct, frozen=True, array_like=True):
 
 
 class Verdict(Struct, frozen=True):
-    """What a generation failed of: the cause, how many other workers failed with it, and what follows."""
+    """Why a generation failed: the cause, the number of other workers that failed with it, and what follows."""
 
     cause: Failure
     victims: Count = 0
@@ -215,7 +215,7 @@ class Verdict(Struct, frozen=True):
 
 
 class Remembered(Struct, frozen=True, omit_defaults=True):
-    """What is remembered of the failures so far: see `holdfast.rendezvous.restarts.Past`."""
+    """The memory of earlier failures: see `holdfast.rendezvous.restarts.Past`."""
 
     spent: Count = 0
     faults: Count = 0
@@ -229,10 +229,10 @@ class Remembered(Struct, frozen=True, omit_defaults=True):
 
 
 class Arrivals(Struct, frozen=True, omit_defaults=True):
-    """What is remembered of machines that came and went: see `holdfast.rendezvous.admission`.
+    """The memory of machines that came and went: see `holdfast.rendezvous.admission`.
 
-    `joins` counts the generations in a row that were broken to let nodes in; `losses`, by host, how often in a row a
-    machine was lost soon after it came.
+    `joins` counts the generations in a row that were broken to let nodes in. `losses` counts, by host, how often in a
+    row a machine was lost soon after it came.
     """
 
     joins: Count = 0
@@ -240,11 +240,11 @@ class Arrivals(Struct, frozen=True, omit_defaults=True):
 
 
 class Generation(Struct, frozen=True):
-    """Who runs together, in the order of their ranks, and how often the job was restarted because it failed.
+    """The nodes that run together, in the order of their ranks, and how often the job was restarted after a failure.
 
-    `job` tells one job from the next that uses the same run id: the first leader chooses it, and every later generation
-    copies it. `after` is what the last generation failed of, if it did; `lost` are the hosts it lost, if that is why it
-    ended. `lease_s` is the longest lease of its members. `fingerprint` is what the first leader was told to run.
+    `job` distinguishes jobs that use the same run id: the first leader chooses it, and every later generation copies
+    it. `after` is the verdict on the last generation, if that failed; `lost` are the hosts that it lost, if that is why
+    it ended. `lease_s` is the longest lease of its members. `fingerprint` is what the first leader was told to run.
     """
 
     number: Annotated[int, Meta(ge=1, le=GENERATION_MAX)]
@@ -278,26 +278,28 @@ class BreakKind(StrEnum):
     """Why a generation is over."""
 
     FAILED = "failed"
-    """A worker failed. The only kind that takes a restart from the job's budget."""
+    """A worker failed. Only this kind takes a restart from the job's budget."""
 
     LOST = "lost"
-    """A node is gone, or had to stop its workers because it could have been taken for gone."""
+    """A node is gone, or had to stop its workers because others could have considered it gone."""
 
     JOINED = "joined"
     """Nodes are to be let in."""
 
     LEFT = "left"
-    """A node is about to go, and has said so: there is time to end in peace."""
+    """A node has announced that it is about to leave: workers have time to end by themselves."""
 
 
 def brief(failure: Failure) -> Failure:
-    """A failure with as much of its text as there can be thousands of."""
+    """A failure with its text shortened, because thousands of nodes may have one."""
     return msgspec.structs.replace(failure, traceback=failure.traceback[-BRIEF_MAX_CHARACTERS:])
 
 
 class Broken(Struct, frozen=True):
-    """The end of a generation. `nodes_left` is how many the leader counts, or 0 if another node wrote it; `joining` are
-    the nodes to be let in, by name, with their hosts; `lost` are those that are gone, by name.
+    """The end of a generation.
+
+    `nodes_left` is how many nodes the leader counts, or 0 if another node wrote the record. `joining` are the nodes to
+    be let in, by name, with their hosts. `lost` are the names of the nodes that are gone.
     """
 
     generation: GenerationNumber
@@ -313,7 +315,7 @@ class Broken(Struct, frozen=True):
 
 
 class Short(Struct, frozen=True):
-    """There are fewer nodes than the job needs. Gone as soon as there are enough."""
+    """There are fewer nodes than the job needs. Deleted as soon as there are enough."""
 
     nodes: Count
     needed: Count
@@ -330,8 +332,9 @@ class EndKind(StrEnum):
 
 
 class End(Struct, frozen=True):
-    """The end of the job, the same for every node. Of a failure, the cause, how many workers failed with it, and why it
-    was not started again.
+    """The end of the job, the same for every node.
+
+    After a failure: the cause, how many workers failed with it, and why the job was not restarted.
     """
 
     kind: EndKind
@@ -345,8 +348,9 @@ class End(Struct, frozen=True):
 
 
 class StacksRequest(Struct, frozen=True):
-    """Every node of this generation is to say where its workers are. `id` becomes a file's name on each, and `reason`
-    is for people.
+    """A request for the stacks of all workers of this generation.
+
+    `id` becomes a file name on each node, and `reason` is for people.
     """
 
     generation: GenerationNumber
@@ -393,7 +397,7 @@ class Keys:
         return f"{self.done}{generation}/{node}"
 
     def values_of(self, generation: int) -> str:
-        """Where the workers and agents of a generation keep values of their own."""
+        """The prefix of the values that the workers and agents of a generation keep."""
         return f"{self.values}{generation}/"
 
 
@@ -401,7 +405,7 @@ Record = TypeVar("Record", Node, Generation, Broken, End, Short, StacksRequest)
 
 
 def encode(record: Struct) -> bytes:
-    """A record for the store. Text that UTF-8 cannot hold, such as a file name of other bytes, is told with escapes."""
+    """A record for the store. Text that UTF-8 cannot encode, such as a file name in other bytes, is escaped."""
     try:
         return msgspec.json.encode(record)
     except UnicodeEncodeError:
@@ -415,7 +419,7 @@ def decode(entry: Entry, kind: type[Record]) -> Record:
     """The record in an entry.
 
     Raises:
-        RendezvousStateError: it holds something else; another program, or another version of this one, wrote it.
+        RendezvousStateError: the entry is malformed: another program, or another version of holdfast, wrote it.
     """
     try:
         decoder = _DECODERS.get(kind) or _DECODERS.setdefault(kind, msgspec.json.Decoder(kind))

@@ -1,4 +1,4 @@
-"""Backends by name: those that are built in, those that a program registers, and those that are installed."""
+"""Backends by name: built in, registered by a program, or installed as plug-ins."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     RendezvousHandlerCreator: TypeAlias = Callable[[RendezvousParameters], RendezvousHandler]
 
 ENTRY_POINT_GROUPS = ("holdfast.rendezvous", "torchrun.handlers")
-"""Where installed backends are looked for; the first group that has the name wins."""
+"""The entry point groups of installed backends. The first group that has the name wins."""
 
 
 class RendezvousHandlerRegistry:
@@ -23,7 +23,7 @@ class RendezvousHandlerRegistry:
         self._creators: dict[str, RendezvousHandlerCreator] = {}
 
     def register(self, backend: str, creator: RendezvousHandlerCreator) -> None:
-        """Let `creator` make the handlers of `backend`. A name can be taken once."""
+        """Let `creator` make the handlers of `backend`. A name can be registered once."""
         if not backend:
             raise ValueError("a backend needs a name")
         current = self._creators.setdefault(backend, creator)
@@ -31,7 +31,7 @@ class RendezvousHandlerRegistry:
             raise ValueError(f"the rendezvous backend {backend!r} is registered already, with {current!r}")
 
     def names(self) -> list[str]:
-        """What is registered; installed backends that were not asked for yet are not among it."""
+        """The registered names, without installed backends that were not used yet."""
         return sorted(self._creators)
 
     def create_handler(self, params: RendezvousParameters) -> RendezvousHandler:
@@ -60,7 +60,7 @@ def _create_static(params: RendezvousParameters) -> RendezvousHandler:
 
 
 def _create_elastic(params: RendezvousParameters) -> RendezvousHandler:
-    # A single node has nobody to meet. With etcd there may be spares for it.
+    # A single node has nobody to meet. With etcd, it may have spares.
     if params.max_nodes == 1 and not (params.backend == "etcd" and params.endpoint):
         from holdfast.rendezvous.static import StaticRendezvous
 

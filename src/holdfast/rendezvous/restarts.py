@@ -1,11 +1,11 @@
-"""Whether a job that failed is started again, and when: pure, and the same for one node and for many.
+"""Whether and when a failed job is restarted. Pure, and the same for one node and for many.
 
-- What cannot go away by itself is not tried again: a syntax error, a module that is not there, arguments that the
-  program refuses, and an exception that came twice at the same line within seconds.
-- The budget is `max_restarts`. With a window, workers that ran that long before one failed have all of it again.
-- After the second fault in a row that a machine or a network may be to blame for, there is a pause, and it doubles.
-- A node that was the cause again and again is left out, as long as the others suffice. So is one that alone fails twice
-  at the same line, or lacks a module: what does not go away on that node need not end a job that can do without it.
+- A failure that cannot go away by itself is not retried: a syntax error, a missing module, arguments that the program
+  refuses, and an exception that came twice at the same line within seconds.
+- The budget is `max_restarts`. With a window, workers that ran that long before a failure get the whole budget again.
+- After the second fault in a row that a machine or a network may have caused, there is a pause, which doubles.
+- A node that was the cause again and again is left out, as long as the others suffice. So is a node that alone fails
+  twice at the same line, or lacks a module: such a fault need not end a job that can do without the node.
 
 With the policy ``always`` there is only the budget, as under torchrun.
 """
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 AUTO, ALWAYS = "auto", "always"
 
 FAST_S = 10.0
-"""A worker that fails within this time fails at once: at the same line twice, it will do so again."""
+"""A worker that fails within this time fails at once. If that happens twice at the same line, it will happen again."""
 
 STEADY_S = 60.0
-"""Workers that ran this long were well: what came before is forgotten."""
+"""Workers that ran this long were healthy: earlier failures are forgotten."""
 
 PAUSE_MIN_S = 0.5
 """The first pause, after the second fault in a row."""
 
 PAUSE_MAX_S = 30.0
-"""The longest."""
+"""The longest pause."""
 
 NODE_FAULTS_MAX = 3
-"""A node that was the cause this often in a row is left out while others suffice."""
+"""A node that was the cause this many times in a row is left out while others suffice."""
 
 NEVER_GOES_AWAY = {
     "SyntaxError": "a syntax error does not go away by itself",
@@ -58,14 +58,14 @@ MAY_GO_AWAY = frozenset(
         *("HTTPError", "URLError", "SSLError", "gaierror", "OutOfMemoryError", "AcceleratorError", "KeyboardInterrupt"),
     }
 )
-"""Exceptions that tell of the world outside the program: that they came twice at one line proves nothing."""
+"""Exceptions that come from outside the program: two at the same line prove nothing."""
 
 MAY_GO_AWAY_ENDINGS = ("Timeout", "TimeoutError", "ConnectionError", "ConnectError", "HTTPError")
-"""How libraries call theirs: ReadTimeout, EndpointConnectionError, HfHubHTTPError."""
+"""The endings of libraries' names for such exceptions: ReadTimeout, EndpointConnectionError, HfHubHTTPError."""
 
 
 def hopeless(failure: ProcessFailure) -> str:
-    """Why no restart can help after this failure; "" if one may."""
+    """Why no restart can help after this failure; "" if one may help."""
     name = failure.exception.rpartition(".")[2]
     if name in NEVER_GOES_AWAY and not _is_of_no_file(failure.message):
         return NEVER_GOES_AWAY[name]
@@ -75,14 +75,12 @@ def hopeless(failure: ProcessFailure) -> str:
 
 
 def _is_of_no_file(traceback: str) -> bool:
-    """Whether the last line that is quoted is not a file's: a syntax error in data that `eval` was given may be of one
-    batch only.
-    """
+    """Whether the last quoted line is not from a file: a syntax error in `eval`'s data may affect one batch only."""
     return traceback[traceback.rfind('File "') :].startswith('File "<')
 
 
 def failure_signature(kind: FailureKind, exception: str, where: str, ran_s: float) -> str:
-    """What names a failure so that it can be recognised: for an exception within seconds, its class and its line."""
+    """An identifier that recognises a repeated failure: for an exception within seconds, its class and its line."""
     name = exception.rpartition(".")[2]
     is_outside = name in MAY_GO_AWAY or name.endswith(MAY_GO_AWAY_ENDINGS)
     is_known = kind is FailureKind.EXCEPTION and where and not is_outside
@@ -91,7 +89,8 @@ def failure_signature(kind: FailureKind, exception: str, where: str, ran_s: floa
 
 class Fault:
     """The facts that a restart decision needs: how a worker failed, where in the program, and on which node.
-    `is_of_machine` if another machine may not have the same fault although it is hopeless here.
+
+    `is_of_machine` if the fault is hopeless here, but another machine may not have it.
     """
 
     __slots__ = ("hopeless", "is_of_machine", "kind", "node", "ran_s", "signature")
@@ -115,12 +114,12 @@ class Fault:
 
 
 class Past:
-    """What is remembered of the failures so far.
+    """The memory of earlier failures.
 
     Attributes:
         spent: restarts that the budget has paid for.
-        faults: faults in a row that a machine or a network may be to blame for.
-        signature: what the last failure was, if it came within seconds.
+        faults: faults in a row that a machine or a network may have caused.
+        signature: the signature of the last failure, if it came within seconds.
         node: the node that caused the last failures, and `blames` of them in a row.
         left_out: the nodes that are left out while others suffice.
     """
@@ -153,7 +152,7 @@ class Past:
 
 
 class Limits:
-    """What the user has set: the restarts, the window in seconds (0 for none), the policy."""
+    """The user's settings: the number of restarts, the window in seconds (0 for none), the policy."""
 
     __slots__ = ("max_restarts", "policy", "window_s")
 
@@ -164,9 +163,9 @@ class Limits:
 
 
 class Ruling:
-    """What follows from a failure: whether there is a restart, after which pause, why not, and what to remember.
+    """The consequence of a failure: whether there is a restart, after which pause, why not, and what to remember.
 
-    `is_early` if it is over although the budget has restarts left.
+    `is_early` if the job ends although the budget has restarts left.
     """
 
     __slots__ = ("is_early", "past", "pause_s", "reason", "restarts")
@@ -180,7 +179,7 @@ class Ruling:
 
 
 def rule(past: Past, fault: Fault, limits: Limits, *, others_suffice: bool = False) -> Ruling:
-    """What follows from `fault`, after all that came before it. Without a restart, the reason says why.
+    """The ruling on `fault`, given the failures before it. Without a restart, the reason says why.
 
     `others_suffice` if the job can go on without the node of the fault, and no other node failed in the same way.
     """
@@ -190,7 +189,7 @@ def rule(past: Past, fault: Fault, limits: Limits, *, others_suffice: bool = Fal
     if spent >= limits.max_restarts:
         return Ruling(past, f"restarts: {spent} of {limits.max_restarts}")
     is_again = fault.signature != "" and fault.signature == past.signature
-    # The same place on another node than before: it is the program and not the machine.
+    # The same line on another node than before: the fault is in the program, not the machine.
     is_spared = others_suffice and fault.node != "" and (not is_again or fault.node == past.node)
     if is_auto and fault.hopeless and not (is_spared and fault.is_of_machine):
         return Ruling(past, f"not restarted: {fault.hopeless}", is_early=True)
@@ -211,5 +210,5 @@ def rule(past: Past, fault: Fault, limits: Limits, *, others_suffice: bool = Fal
 
 
 def _pause_s(faults: int) -> float:
-    """The first fault costs no time: machines fail once and are well again."""
+    """The pause before the next attempt. The first fault costs no time: machines fail once and recover."""
     return 0.0 if faults < 2 else min(PAUSE_MIN_S * 2.0 ** (faults - 2), PAUSE_MAX_S)  # noqa: PLR2004 - the second

@@ -1,4 +1,4 @@
-"""Who is in the next generation, and in which order: a pure function of who is there."""
+"""The members of the next generation and their order: a pure function of the nodes that are present."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def seat(previous: Iterable[str], nodes: Mapping[str, Node], ages: Mapping[str, int], max_nodes: int) -> list[str]:
-    """The members of the next generation by rank, at most `max_nodes`; who finds no place is a spare.
+    """The members of the next generation by rank, at most `max_nodes`; nodes without a place are spares.
 
-    Those of `previous`, in the order of their ranks, come before the others, who come by age: the revision that created
-    them. A node that asks for a rank gets it, unless there are too few nodes for it or another one asks for the same
-    and sat nearer to it before, or is older; among themselves, those that ask stand in the order of what they ask for.
-    So, with nobody coming or going, all keep their ranks.
+    The nodes of `previous` come first, in the order of their ranks. Then come the others by age: the revision that
+    created them. A node that asks for a rank gets it, unless there are too few nodes for it, or another node asks for
+    the same rank and was nearer to it before, or is older. Nodes that ask for ranks are ordered by those ranks. So all
+    nodes keep their ranks as long as none comes or goes.
     """
     before = {node: rank for rank, node in enumerate(previous)}
     survivors = [node for node in before if node in nodes]

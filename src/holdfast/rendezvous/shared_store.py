@@ -1,7 +1,7 @@
-"""The store of nodes that meet in a coordination store, with the methods that people use on torch's stores.
+"""The key-value store of an elastic job's nodes, with the methods of torch's stores.
 
-A key `k` has its value at `<prefix>k|=` and the items of its queue at `<prefix>k|+<identifier>`. Waits are watches.
-What reads before it writes does so in a loop: the write is guarded by the revision that was read.
+The value of a key `k` is at `<prefix>k|=`, and the items of its queue are at `<prefix>k|+<identifier>`. Waits are
+watches. A method that reads before it writes does so in a loop: the write is guarded by the revision that was read.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     from holdfast.rendezvous.store import Timeout
 
 OUTAGE_MAX_S = 10.0
-"""How long a wait bears a store that does not answer: an election among the store's own servers takes seconds."""
+"""How long a wait tolerates a store that does not answer: an election among the store's own servers takes seconds."""
 
 OUTAGE_PAUSE_S = 0.2
-"""How long to leave a store alone that did not answer."""
+"""The pause before a store that did not answer is asked again."""
 
 PUTS_MAX = 64
-"""How many keys one transaction sets; etcd as it is installed takes 128 operations."""
+"""The number of keys that one transaction sets. etcd's default limit is 128 operations."""
 
 PUTS_MAX_BYTES = 1 << 20
-"""How large the values that one transaction sets may be together, if they are several."""
+"""The total size of the values that one transaction sets, if there are several."""
 
 _VALUE = "|="
 _ITEM = "|+"
@@ -52,8 +52,8 @@ _ITEM = "|+"
 class SharedStore(KeyValueStore):
     """Keys under a prefix of a coordination store. Threads and machines may share it.
 
-    Waits outlive a short outage of the store. A write that gets no answer raises StoreUnavailableError:
-    it may or may not have been carried out, and to do it again may be wrong.
+    Waits survive a short outage of the store. A write without an answer raises StoreUnavailableError: it may or may not
+    have been carried out, and a retry may be wrong.
     """
 
     def __init__(self, store: BlockingStore, prefix: str, timeout_s: float = STORE_TIMEOUT_S) -> None:
@@ -65,7 +65,7 @@ class SharedStore(KeyValueStore):
         self._put({key: as_bytes(value)})
 
     def multi_set(self, keys: Iterable[str], values: Iterable[str | bytes]) -> None:
-        """Set several keys; where they are few and small, all at once."""
+        """Set several keys; all at once if they are few and small."""
         part: dict[str, bytes] = {}
         for key, value in as_pairs(keys, values).items():
             if len(part) == PUTS_MAX or sum(map(len, part.values())) + len(value) > PUTS_MAX_BYTES:
@@ -75,11 +75,11 @@ class SharedStore(KeyValueStore):
         self._put(part)
 
     def get(self, key: str, timeout: Timeout = None) -> bytes:
-        """The value of `key`, which is waited for."""
+        """The value of `key`. Waits for it."""
         return self.multi_get([key], timeout)[0]
 
     def multi_get(self, keys: Iterable[str], timeout: Timeout = None) -> list[bytes]:
-        """The values of all `keys`, which are waited for."""
+        """The values of all `keys`. Waits for them."""
         keys = as_keys(keys)
         places = [self._place(key) for key in keys]
 
@@ -90,17 +90,17 @@ class SharedStore(KeyValueStore):
         return [entries[place].value for place in places]
 
     def append(self, key: str, value: str | bytes) -> None:
-        """Put `value` behind what `key` has, if anything."""
+        """Append `value` to the value of `key`, if it has one."""
         self._change(key, lambda current: (current or b"") + as_bytes(value))
 
     def add(self, key: str, amount: int) -> int:
-        """Add to the number that `key` has, 0 at first; returns the sum."""
+        """Add to the number at `key`, initially 0. Returns the sum."""
         return int(self._change(key, lambda current: b"%d" % (as_number(key, current) + index(amount))))
 
     def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
-        """Set `key` if it has the expected value, or no value and none is expected; returns what it has then.
+        """Set `key` if it has the expected value, or none and `expected` is empty. Returns the value afterwards.
 
-        For a key that has no value where one is expected, that is the expected one.
+        If the key has no value but `expected` is not empty, returns `expected`.
         """
         expected, desired = as_bytes(expected), as_bytes(desired)
         while True:
@@ -112,12 +112,12 @@ class SharedStore(KeyValueStore):
                 return desired
 
     def wait(self, keys: Iterable[str], timeout: Timeout = None) -> None:
-        """Wait until all `keys` are there; StoreTimeoutError names those that are not. A queue counts with items."""
+        """Wait until all `keys` exist. A queue exists while it has items. StoreTimeoutError names the missing keys."""
         keys = as_keys(keys)
         self._wait_until_none(keys, lambda entries: self._missing(keys, entries), self._seconds(timeout))
 
     def check(self, keys: Iterable[str]) -> bool:
-        """Whether all `keys` are there. A queue counts with items."""
+        """Whether all `keys` exist. A queue exists while it has items."""
         keys = as_keys(keys)
         return not keys or not self._missing(keys, self._read(self._common(keys))[1])
 
@@ -140,7 +140,7 @@ class SharedStore(KeyValueStore):
         self._store.transact(Transaction((), (Put(place, as_bytes(value)),)))
 
     def queue_pop(self, key: str, block: bool = True, timeout: Timeout = None) -> bytes:
-        """The oldest item, which is waited for unless `block` is false: QueueEmptyError if there is none."""
+        """The oldest item. Waits for it unless `block` is false: then an empty queue raises QueueEmptyError."""
         deadline = time.monotonic() + self._seconds(timeout)
         while True:
             if block:
@@ -163,13 +163,13 @@ class SharedStore(KeyValueStore):
     def clone(self) -> Self:
         return type(self)(self._store, self._prefix, self._timeout_s)
 
-    # Places
+    # Keys
 
     def _place(self, key: str) -> str:
         return f"{self._prefix}{key}{_VALUE}"
 
     def _common(self, keys: list[str]) -> str:
-        """The longest prefix of all that belongs to these keys."""
+        """The longest prefix that the entries of all `keys` share."""
         return os.path.commonprefix([f"{self._prefix}{key}|" for key in keys])  # noqa: RUF071 - letters are meant
 
     def _items(self, key: str, entries: dict[str, Entry]) -> list[Entry]:
@@ -188,13 +188,13 @@ class SharedStore(KeyValueStore):
             self._store.transact(Transaction((), puts))
 
     def _put_over(self, entry: Entry | None, key: str, value: bytes) -> bool:
-        """Set `key` unless it was changed since `entry` was read."""
+        """Set `key` unless it has changed since `entry` was read."""
         place = self._place(key)
         guard = Modified(place, entry.modified if entry else 0)
         return self._store.transact(Transaction((guard,), (Put(place, value),))).succeeded
 
     def _change(self, key: str, make: Callable[[bytes | None], bytes]) -> bytes:
-        """Set `key` to what `make` makes of its value; returns that."""
+        """Set `key` to the result of `make` for its value. Returns the result."""
         while True:
             entry = self._store.get(self._place(key))
             value = make(entry.value if entry else None)
@@ -210,7 +210,7 @@ class SharedStore(KeyValueStore):
     def _wait_until_none(
         self, keys: list[str], find_missing: Callable[[dict[str, Entry]], list[str]], timeout_s: float
     ) -> dict[str, Entry]:
-        """Wait until nothing is missing among what belongs to `keys`; returns that."""
+        """Wait until `find_missing` finds nothing missing among the entries of `keys`. Returns the entries."""
         if not keys:
             return {}
         wait = _Wait(self._store, self._common(keys), find_missing, timeout_s)
@@ -224,7 +224,7 @@ class SharedStore(KeyValueStore):
 
 
 class _Wait:
-    """One wait for entries under a prefix, however often it has to begin again."""
+    """One wait for entries under a prefix, across all its retries."""
 
     def __init__(
         self,
@@ -262,7 +262,7 @@ class _Wait:
         return entries
 
     def bear(self, error: StoreUnavailableError) -> None:
-        """Pause, or raise the error if the store has been away for too long or for good."""
+        """Pause, or raise the error if the store has been unavailable for too long, or for good."""
         now = time.monotonic()
         if self._outage_began is None:
             self._outage_began = now

@@ -1,7 +1,7 @@
-"""Nodes that were told who they are: their rank, how many they are, and where the master is.
+"""Static rendezvous: every node is given its rank, the number of nodes, and the master's address.
 
-Nobody meets anybody here. Every node computes the same from what it was given, so each must run the same number of
-workers; nodes that differ need a backend in which they can tell each other.
+Nodes do not communicate here. Every node computes the same result from its settings, so each must run the same number
+of workers. Nodes that differ need another backend.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 DEFAULT_MASTER_PORT = 29500
 OWN_SETTINGS = frozenset(("rank", "store_host", "timeout"))
-"""The settings that options of their own, or defaults, give to every job. These alone need no other check."""
+"""The settings that come from options of their own, or from defaults, in every job. Only these need no other check."""
 
 _ENDPOINT = re.compile(
     r"\[([0-9a-fA-F:.%\w]+)\](?::(\d{1,9}))?"  # [fd00::1] or [fd00::1]:29500
@@ -45,10 +45,10 @@ class StaticRendezvous(RendezvousHandler):
         store_host: str | None = None,
         access: Access | None = None,
     ) -> None:
-        """A `master_port` of None is a free one in each round, which only a single node can choose.
+        """If `master_port` is None, each round uses a free port; only a single node can choose one.
 
-        `access` is who may use the workers' store. Of several nodes nobody here knows the addresses, so all are let in
-        unless it says otherwise.
+        `access` says who may use the workers' store. The addresses of other nodes are unknown here, so with several
+        nodes everyone is let in unless `access` says otherwise.
         """
         self._backend = backend
         self._master_addr = master_addr
@@ -63,7 +63,7 @@ class StaticRendezvous(RendezvousHandler):
 
     @classmethod
     def alone(cls, params: RendezvousParameters) -> StaticRendezvous:
-        """For a single node, which has nobody to meet, whatever backend it was told to use."""
+        """A rendezvous for a single node, which has nobody to meet, whatever its backend."""
         _check_unused(params)
         address = params.local_addr or LOOPBACK
         return cls(address, None, 0, 1, params.run_id, params.backend, params.get("store_host"), _access(params))
@@ -109,7 +109,7 @@ class StaticRendezvous(RendezvousHandler):
         # Nodes that share nothing can agree on a port only by arithmetic.
         coordinator_port = hosting.coordinator_port if hosting and self._world_size == 1 else port + 1
         return RendezvousInfo(
-            # With several nodes there is nothing that they share, and nothing that they need to.
+            # Several static nodes share nothing, and need not.
             LocalStore() if self._world_size == 1 else None,
             self._rank,
             self._world_size,
@@ -169,7 +169,7 @@ def _access(params: RendezvousParameters) -> Access | None:
 
 
 def refuse_password(endpoint: str) -> None:
-    """Raises InputError for an endpoint with an ``@``. What stands before that may be a password: nothing is quoted."""
+    """Raise InputError for an endpoint with an ``@``. A password may stand before it, so the message quotes nothing."""
     if "@" in endpoint:
         from holdfast.errors.tree import InputError
 
@@ -180,7 +180,7 @@ def refuse_password(endpoint: str) -> None:
 
 
 def parse_endpoint(endpoint: str, default_port: int) -> tuple[str, int]:
-    """``host``, ``host:port``, an IPv6 address, or ``[IPv6 address]:port``."""
+    """Parse ``host``, ``host:port``, an IPv6 address, or ``[IPv6 address]:port``."""
     refuse_password(endpoint)
     found = _ENDPOINT.fullmatch(endpoint.strip())
     if found is not None:

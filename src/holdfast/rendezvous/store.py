@@ -1,7 +1,7 @@
-"""What the nodes of a round have in common: keys and values, with the methods that people use on torch's stores.
+"""The key-value store that the nodes of a round share, with the methods of torch's stores.
 
-`LocalStore` is for those who share a process, which is all there is when there is one node. `SharedStore`, in
-a module of its own, is for nodes that meet in a coordination store.
+`LocalStore` is for a job of one node: its users share a process. `SharedStore`, in a module of its own, is for nodes
+that meet in a coordination store.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     Timeout: TypeAlias = float | timedelta | None
 
 STORE_TIMEOUT_S = 300.0
-"""How long a wait for a key takes at most, where nobody says otherwise."""
+"""The default timeout of a wait for a key."""
 
 
 class DistStoreError(InfrastructureError, RuntimeError):
-    """A store could not do what it was asked for."""
+    """A store could not do what it was asked to do."""
 
 
 class StoreTimeoutError(DistStoreError, TimeoutError):
-    """What was waited for did not come in time."""
+    """A wait for keys timed out."""
 
 
 class QueueEmptyError(DistStoreError):
-    """There is nothing in the queue, and nobody wanted to wait."""
+    """The queue is empty, and the caller did not want to wait."""
 
 
 class KeyValueStore:
-    """What both stores have. Timeouts are seconds or a timedelta; without one, it is the store's own."""
+    """The interface of both stores. Timeouts are seconds or a timedelta; None means the store's own."""
 
     def __init__(self, timeout_s: float = STORE_TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
@@ -51,7 +51,7 @@ class KeyValueStore:
         self._timeout_s = self._seconds(timeout)
 
     def has_extended_api(self) -> bool:
-        """Whether there are `append`, `multi_get` and `multi_set`."""
+        """Whether the store has `append`, `multi_get` and `multi_set`."""
         return True
 
     def set(self, key: str, value: str | bytes) -> None:
@@ -64,7 +64,7 @@ class KeyValueStore:
         raise NotImplementedError
 
     def barrier(self, key: str, world_size: int, timeout: Timeout = None) -> None:
-        """Wait until `world_size` callers are here. It works once for a `key`: those who come later go through."""
+        """Wait until `world_size` callers are here. Works once per `key`: later callers pass at once."""
         if self.add(f"{key}/num_members", 1) == world_size:
             self.set(f"{key}/last_member", "1")
         self.wait([f"{key}/last_member"], timeout)
@@ -86,7 +86,7 @@ class LocalStore(KeyValueStore):
 
     @property
     def _changed(self) -> Any:
-        """Made at the first use: to import threading costs more than a store that nobody uses."""
+        """Made at first use: importing threading costs more than an unused store."""
         if self._changed_now is None:
             import threading
 
@@ -99,11 +99,11 @@ class LocalStore(KeyValueStore):
             self._changed.notify_all()
 
     def get(self, key: str, timeout: Timeout = None) -> bytes:
-        """The value of `key`, which is waited for."""
+        """The value of `key`. Waits for it."""
         return self.multi_get([key], timeout)[0]
 
     def multi_get(self, keys: Iterable[str], timeout: Timeout = None) -> list[bytes]:
-        """The values of all `keys`, which are waited for."""
+        """The values of all `keys`. Waits for them."""
         keys = as_keys(keys)
         with self._changed:
             self._wait_until_none(lambda: [key for key in keys if key not in self._values], timeout)
@@ -116,13 +116,13 @@ class LocalStore(KeyValueStore):
             self._changed.notify_all()
 
     def append(self, key: str, value: str | bytes) -> None:
-        """Put `value` behind what `key` has, if anything."""
+        """Append `value` to the value of `key`, if it has one."""
         with self._changed:
             self._values[key] = self._values.get(key, b"") + as_bytes(value)
             self._changed.notify_all()
 
     def add(self, key: str, amount: int) -> int:
-        """Add to the number that `key` has, 0 at first; returns the sum."""
+        """Add to the number at `key`, initially 0. Returns the sum."""
         with self._changed:
             total = as_number(key, self._values.get(key)) + index(amount)
             self._values[key] = str(total).encode()
@@ -130,9 +130,9 @@ class LocalStore(KeyValueStore):
             return total
 
     def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
-        """Set `key` if it has the expected value, or no value and none is expected; returns what it has then.
+        """Set `key` if it has the expected value, or none and `expected` is empty. Returns the value afterwards.
 
-        For a key that has no value where one is expected, that is the expected one.
+        If the key has no value but `expected` is not empty, returns `expected`.
         """
         with self._changed:
             current = self._values.get(key)
@@ -142,13 +142,13 @@ class LocalStore(KeyValueStore):
             return as_bytes(expected) if current is None else current
 
     def wait(self, keys: Iterable[str], timeout: Timeout = None) -> None:
-        """Wait until all `keys` are there; StoreTimeoutError names those that are not. A queue counts with items."""
+        """Wait until all `keys` exist. A queue exists while it has items. StoreTimeoutError names the missing keys."""
         keys = as_keys(keys)
         with self._changed:
             self._wait_until_none(lambda: [key for key in keys if not self._has(key)], timeout)
 
     def check(self, keys: Iterable[str]) -> bool:
-        """Whether all `keys` are there. A queue counts with items."""
+        """Whether all `keys` exist. A queue exists while it has items."""
         with self._changed:
             return all(map(self._has, as_keys(keys)))
 
@@ -169,7 +169,7 @@ class LocalStore(KeyValueStore):
             self._changed.notify_all()
 
     def queue_pop(self, key: str, block: bool = True, timeout: Timeout = None) -> bytes:
-        """The oldest item, which is waited for unless `block` is false: QueueEmptyError if there is none."""
+        """The oldest item. Waits for it unless `block` is false: then an empty queue raises QueueEmptyError."""
         with self._changed:
             if not block and key not in self._queues:
                 raise QueueEmptyError(f"nothing in the queue {key!r}")
@@ -213,14 +213,14 @@ def as_bytes(value: str | bytes) -> bytes:
 
 
 def as_keys(keys: Iterable[str]) -> list[str]:
-    """Several keys; one alone is taken for a mistake, and not for its letters."""
+    """The keys as a list. A single string is refused as a mistake, not split into letters."""
     if isinstance(keys, str | bytes):
         raise TypeError(f"a list of keys is needed, not {keys!r}")
     return list(keys)
 
 
 def as_pairs(keys: Iterable[str], values: Iterable[str | bytes]) -> dict[str, bytes]:
-    """Keys with their values; ValueError if there are more of one than of the other."""
+    """Keys with their values. Raises ValueError if the numbers of keys and values differ."""
     keys, values = as_keys(keys), list(values)
     if len(keys) != len(values):
         raise ValueError(f"{len(keys)} keys and {len(values)} values")
@@ -228,7 +228,7 @@ def as_pairs(keys: Iterable[str], values: Iterable[str | bytes]) -> dict[str, by
 
 
 def as_number(key: str, value: bytes | None) -> int:
-    """The number that a value is; none is 0."""
+    """A value as a number; None is 0."""
     try:
         return int(value or b"0")
     except ValueError:

@@ -1,4 +1,4 @@
-"""Who may use the workers' store, as people write it: ``store_users`` and ``store_peers`` of ``--rdzv-conf``."""
+"""Who may use the workers' store: ``store_users`` and ``store_peers`` of ``--rdzv-conf``."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from holdfast.torchstore.access import Network
 
 SEPARATOR = "+"
-"""Between several of one setting: a comma stands between settings."""
+"""Separates the values of one setting: a comma separates settings."""
 
 LISTED_MAX = 256
-"""How many users or networks may be listed."""
+"""The number of users or networks that may be listed."""
 
 USER_MAX = (1 << 32) - 2
-"""The highest number that a user can have."""
+"""The highest user id."""
 
 
 def access_from(params: RendezvousParameters) -> Access:
-    """What the settings say; without them, the user of this process, root, and whoever belongs to the job.
+    """The access that the settings grant; by default the user of this process, root, and the machines of the job.
 
     Raises:
-        InputError: they cannot be understood.
+        InputError: a setting is malformed.
     """
     users, peers = params.get("store_users"), params.get("store_peers")
     return Access(
@@ -36,7 +36,7 @@ def access_from(params: RendezvousParameters) -> Access:
 
 
 def packed(addresses: Iterable[str]) -> frozenset[bytes]:
-    """Those that are IP addresses, as the network has them. Names, and what is no address, are left out."""
+    """The IP addresses among `addresses`, in network byte order. Names and malformed addresses are left out."""
     from holdfast.socket_owners import end_of
 
     found = set()

@@ -1,4 +1,4 @@
-"""What a node knows of its group: the store's entries as records, all as of one revision."""
+"""A node's view of its group: the store's entries as records, all as of one revision."""
 
 from __future__ import annotations
 
@@ -28,35 +28,42 @@ if TYPE_CHECKING:
 UNREADABLE_END = End(EndKind.CLOSED, "the record of the job's end cannot be read; see the log of this node")
 
 FAULTS_MAX = 8
-"""How many of the records that nobody can read are described. All are counted."""
+"""How many unreadable records are described. All are counted."""
 
 _is_id = re.compile(ID_PATTERN).fullmatch
 
 
 class View:
-    """A group as of `revision`. Only a leader's has `nodes` and `done`, and what follows from them; see `is_whole`.
+    """A group as of `revision`.
 
-    `ages` and `said` are the revisions at which nodes came, and said last what they have to say. `since` is when this
-    view first showed each node, on the clock of the caller of `stamp`; nodes that are gone stay in it until the next
-    generation. `seated` is when each member of the generation became one, None if that was before this view.
-    `programs` counts the nodes by the program that they run. `parted` are the members that said that they have stopped
-    and were gone after that, with what they said last and the revision of it: see `judging`. `doubtful` are members
-    that look lost because somebody deleted their records, and since when.
-    `generation_revision` and `leader_revision` guard transactions: what they rest on must not have changed.
+    Only a leader's view has `nodes` and `done`, and what follows from them; see `is_whole`.
 
-    A leader looks at its group after every change in it, so what it asks for is kept up to date instead of counted: of
-    the generation's members those who are not done, those who are neither done nor there, and those who are there and
-    may still have workers; the nodes that are not members; and those that say themselves that they still have workers
-    of a generation whose record is gone. All are hosts by node.
+    `ages` and `said` are the revisions at which nodes came, and at which they last wrote their record. `since` is when
+    this view first showed each node, on the clock of the caller of `stamp`; nodes that are gone stay in it until the
+    next generation. `seated` is when each member of the generation became one, None if that was before this view.
+    `programs` counts the nodes by the program that they run. `parted` are the members that reported that they have
+    stopped and disappeared afterwards, with their last record and its revision: see `judging`. `doubtful` are members
+    that only look lost because somebody deleted their records, and since when. `generation_revision` and
+    `leader_revision` guard transactions: what those rest on must not have changed.
 
-    What cannot be read raises nothing, whoever wrote it. It counts as absent, and `take_faults` tells of it:
+    A leader looks at its group after every change, so these are updated with each change instead of counted each time.
+    All are hosts by node:
+
+    - `unfinished`: members of the generation that are not done.
+    - `lost`: members that are neither done nor present.
+    - `stopping`: members that are present and may still have workers.
+    - `newcomers`: nodes that are not members.
+    - `busy`: nodes that report that they still have workers of a generation whose record is gone.
+
+    An unreadable record raises nothing, whoever wrote it. It counts as absent, and `take_faults` reports it:
 
     - A generation: its record is the licence to run, so nodes stop as if it were gone. `is_generation_unreadable` says
-      why, and the leader writes the next one over it.
-    - That the generation is broken (`is_broken_unreadable`): the leader deletes it, or nobody could say it again.
-    - The leader's name: `leader` is None and `leader_revision` is not 0. Whoever wants to lead deletes it first.
-    - The job's end: it has ended, for no transaction succeeds beside it.
-    - All else is as if it were not there, a node among it: it is what it is by its other records.
+      why, and the leader overwrites it with the next one.
+    - The record that the generation is broken (`is_broken_unreadable`): the leader deletes it, or no node could write
+      it again.
+    - The leader's name: `leader` is None and `leader_revision` is not 0. A node that wants to lead deletes it first.
+    - The job's end: the job has ended, because no transaction succeeds beside that key.
+    - Every other record counts as absent. That includes a node's: its other records decide what it is.
     """
 
     def __init__(self, keys: Keys) -> None:
@@ -98,7 +105,7 @@ class View:
 
     @classmethod
     def read(cls, keys: Keys, snapshot: Snapshot, *, is_whole: bool, before: View | None = None) -> View:
-        """What a snapshot says. Times are those of the view `before` it, if that was whole."""
+        """The view of a snapshot. Times come from the view `before` it, if that was whole."""
         view = cls(keys)
         view.is_whole = is_whole
         view.revision = snapshot.revision
@@ -107,7 +114,7 @@ class View:
             view.seated.update(before.seated)
         for entry in snapshot.entries:
             view._learn(entry.key, entry)
-        view.seated.update(dict.fromkeys(view._unseated))  # they became members when nobody looked
+        view.seated.update(dict.fromkeys(view._unseated))  # they became members while this node was not looking
         view._unseated.clear()
         if before is not None and before.is_whole and before.generation_revision == view.generation_revision:
             view.parted.update((node, said) for node, said in before.parted.items() if node not in view.nodes)
@@ -122,7 +129,7 @@ class View:
             self._learn(change.key, change.entry)
 
     def stamp(self, now: float) -> None:
-        """Note the time for the nodes that came, and for those that became members, since the last call."""
+        """Note the time for nodes that came, and for nodes that became members, since the last call."""
         for node in self._unstamped:
             self.since.setdefault(node, now)
         self._unstamped.clear()
@@ -134,7 +141,7 @@ class View:
                 self.doubtful[node] = now
 
     def take_faults(self) -> tuple[int, list[str]]:
-        """How many records came since the last call that nobody can read, and what is wrong with the first of them."""
+        """The number of unreadable records since the last call, and descriptions of the first ones."""
         count, faults = self._fault_count, self._faults
         self._fault_count, self._faults = 0, []
         return count, faults
@@ -145,7 +152,7 @@ class View:
             self._faults.append(what)
 
     def _read(self, entry: Entry | None, kind: type[Record]) -> Record | None:
-        """The record in an entry; None if there is none that can be read."""
+        """The record in an entry; None if there is none, or it is unreadable."""
         if entry is None:
             return None
         try:
@@ -162,7 +169,7 @@ class View:
         prefix = next((each for each in (keys.nodes, keys.done, keys.alive) if key.startswith(each)), "")
         node = key.rpartition("/")[2] if prefix == keys.done else key.removeprefix(prefix)
         if not prefix:
-            return  # of a newer version
+            return  # a key of a newer version
         if not _is_id(node):
             self._fault(f"{visible_line(key)} in the store is not the name of a node")
             return
@@ -176,8 +183,9 @@ class View:
         self._sort(node)
 
     def _doubt(self, node: str, *, is_gone: bool) -> None:
-        """A lease that ends takes both records of its node at once. If they go one after the other, somebody has
-        deleted them, and the node may be there.
+        """Mark a member as doubtful if its two records disappear one after the other.
+
+        A lease that ends removes both at once. So somebody has deleted them, and the node may be present.
         """
         if not is_gone:
             self._half_gone.pop(node, None)
@@ -188,7 +196,7 @@ class View:
             self.doubtful[node] = None
 
     def _learn_shared(self, key: str, entry: Entry | None) -> None:
-        """What somebody says to all."""
+        """Update the view from a key under ``shared/``."""
         keys = self._keys
         if key.startswith(keys.refused):
             self._learn_refusal(key.removeprefix(keys.refused), entry)
@@ -248,7 +256,7 @@ class View:
         self.said[node] = entry.modified
 
     def _part(self, node: str, last: Node, said: int) -> None:
-        """A node is gone. If it had stopped this generation in order, it was there when the generation ended."""
+        """Remember a node that is gone but had stopped this generation: it was present when the generation ended."""
         if self.generation is not None and node in self._members and last.stopped >= self.generation.number:
             self.parted[node] = (last, said)
 
@@ -274,7 +282,7 @@ class View:
             self._sort(node)
 
     def _sort(self, node: str) -> None:
-        """Put a node where it belongs."""
+        """Update the groups that a node is in."""
         there = self.nodes.get(node)
         host = self._members.get(node)
         if host is None:
