@@ -1,4 +1,4 @@
-"""The store for callers without an event loop: a thread that runs one, and a store whose methods wait for it."""
+"""The store for callers without an event loop: a thread that runs one, and a store with blocking methods."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CLOSE_TIMEOUT_S = 5.0
-"""How long tasks have to end after they were cancelled, when their loop is closed."""
+"""How long cancelled tasks have to end when their loop is closed."""
 
 SIGNAL_WAIT_MAX_S = 1.0
-"""How long the main thread waits at a stretch. A signal interrupts the wait, but for one that comes between the last
-instruction of Python and the system call: its handler runs at the end of the stretch."""
+"""The longest single wait of the main thread. A signal interrupts it, except one that arrives between the last Python
+instruction and the system call: its handler runs when this wait ends."""
 
 
 class Pending(Generic[T]):
-    """A coroutine that runs in a loop's thread, as others see it. `LoopThread.start` makes them."""
+    """A coroutine that runs in a loop's thread, for callers in other threads. `LoopThread.start` makes it."""
 
     def __init__(
         self,
@@ -42,7 +42,8 @@ class Pending(Generic[T]):
         self._at_end = at_end
         self._task: asyncio.Task[T] | None = None
         self._has_ended = False
-        # A bare lock, which the loop opens at the end: an exception out of a signal handler leaves nothing half done.
+        # A bare lock that the loop releases at the end: an exception raised by a signal handler leaves nothing half
+        # done.
         self._end = threading.Lock()
         self._end.acquire()
 
@@ -51,7 +52,7 @@ class Pending(Generic[T]):
         return self._has_ended
 
     def wait(self, timeout_s: float | None = None) -> T:
-        """What it returns or raises. After TimeoutError it still runs and can be waited for again.
+        """Return or raise the result. After TimeoutError the coroutine still runs, and you can wait again.
 
         Raises:
             StoreUnavailableError: the loop was closed before the end.
@@ -66,8 +67,8 @@ class Pending(Generic[T]):
         return task.result()
 
     def cancel(self) -> None:
-        """End it, and do not wait for that."""
-        with suppress(RuntimeError):  # the loop is closed, and all that ran in it has ended
+        """Cancel the coroutine, without waiting for its end."""
+        with suppress(RuntimeError):  # the loop is closed, and everything in it has ended
             self._loop.call_soon_threadsafe(self._cancel)
 
     def _begin(self) -> None:
@@ -80,13 +81,13 @@ class Pending(Generic[T]):
 
     def _ended(self, task: asyncio.Task[T]) -> None:
         if not task.cancelled():
-            task.exception()  # seen, also if nobody waits for it any more
+            task.exception()  # retrieve the exception: the waiter may be gone, and asyncio would warn
         self._release()
 
     def abandon(self) -> None:
-        """The loop has ended. All waiters get StoreUnavailableError."""
+        """Fail all waiters with StoreUnavailableError: the loop has ended."""
         if self._task is None:
-            self._coroutine.close()  # it never began, and would complain about that
+            self._coroutine.close()  # it never began, and Python would warn
         self._release()
 
     def _release(self) -> None:
@@ -99,8 +100,8 @@ class Pending(Generic[T]):
 class LoopThread:
     """An event loop in a daemon thread, until it is closed. Any other thread may use it.
 
-    A loop that ends in any other way is a bug. All waiters get StoreUnavailableError. `on_death` gets the
-    exception, and what it returns is the last thing that runs in the loop: to tell, and to close what is open.
+    A loop that ends in any other way is a bug. All waiters get StoreUnavailableError. `on_death` gets the exception,
+    and the coroutine that it returns runs last in the loop: it reports, and closes what is open.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class LoopThread:
         on_death: Callable[[BaseException], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         self._loop = asyncio.new_event_loop()
-        # Held for the few steps that must not meet the loop's end. No signal handler runs code that takes it.
+        # Held for the few steps that must not overlap the loop's end. No signal handler runs code that takes it.
         self._lock = threading.Lock()
         self._closed = False
         self._on_death = on_death
@@ -123,7 +124,7 @@ class LoopThread:
         return self._loop
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Pending[T]:
-        """Let a coroutine run, without waiting for it.
+        """Start a coroutine, without waiting for it.
 
         Raises:
             StoreUnavailableError: the loop is closed.
@@ -138,9 +139,9 @@ class LoopThread:
         raise StoreUnavailableError("the store was closed", is_gone=True)
 
     def tell(self, callback: Callable[..., None], *args: Any) -> bool:
-        """Have a function called in the loop, without waiting for it. False if the loop is closed.
+        """Call a function in the loop, without waiting for it. False if the loop is closed.
 
-        It must see to its own exceptions: nobody waits for them.
+        The function must handle its own exceptions: nobody waits for them.
         """
         with self._lock:
             if self._closed:
@@ -149,9 +150,9 @@ class LoopThread:
             return True
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Run a coroutine; returns and raises what it does.
+        """Run a coroutine. Returns its result, or raises its exception.
 
-        Whatever ends the wait sooner, TimeoutError or an exception out of a signal handler, cancels the coroutine.
+        If TimeoutError or an exception of a signal handler ends the wait, the coroutine is cancelled.
         """
         if threading.current_thread() is self._thread:
             coroutine.close()
@@ -164,9 +165,9 @@ class LoopThread:
                 pending.cancel()
 
     def close(self) -> bool:
-        """Cancel what still runs, and end the thread. Those who wait for it get StoreUnavailableError.
+        """Cancel all coroutines, and end the thread. Their waiters get StoreUnavailableError.
 
-        Returns whether the thread has ended: False if something in it does not let go of it.
+        Returns whether the thread has ended: False if a coroutine blocks it.
         """
         with self._lock:
             if not self._closed:
@@ -187,13 +188,13 @@ class LoopThread:
         try:
             try:
                 self._loop.run_forever()
-            except BaseException as error:  # noqa: BLE001 - SystemExit out of a callback, say; the thread ends by it
+            except BaseException as error:  # noqa: BLE001 - such as SystemExit in a callback, which ends the thread
                 self._die(error)
             self._end_tasks()
         finally:
             asyncio.set_event_loop(None)
             self._loop.close()
-            for pending in list(self._pending):  # those that did not begin, or do not let themselves be cancelled
+            for pending in list(self._pending):  # those that never began, or resist cancellation
                 pending.abandon()
 
     def _die(self, error: BaseException) -> None:
@@ -212,7 +213,7 @@ class LoopThread:
 
 
 class BlockingStore:
-    """A `CoordinationStore` with the same methods, which wait. The loop's thread belongs to whoever made it.
+    """A `CoordinationStore` with the same methods, which block. The caller owns the loop's thread.
 
     `timeout_s` bounds every method for engines that do not: it raises TimeoutError.
     """
@@ -247,7 +248,7 @@ class BlockingStore:
         self._call(self._store.revoke(lease_id))
 
     def watch(self, prefix: str, from_revision: int, timeout_s: float | None = None) -> BlockingWatch:
-        """What changes under `prefix`; `timeout_s` is for each step of an iteration."""
+        """Watch the changes under `prefix`; `timeout_s` limits each step of an iteration."""
         return BlockingWatch(self._call(self._watch(prefix, from_revision)), self._loop_thread, timeout_s)
 
     def local_address(self) -> str | None:
@@ -275,7 +276,7 @@ class BlockingStore:
 
 
 class BlockingWatch:
-    """An iterator over changes, for one thread. A step that is given up loses nothing: the next one continues it."""
+    """An iterator over changes, for one thread. A step that times out loses nothing: the next one continues it."""
 
     def __init__(self, watch: Watch, loop_thread: LoopThread, timeout_s: float | None = None) -> None:
         self._watch = watch
@@ -284,20 +285,20 @@ class BlockingWatch:
         self._step: Pending[Changes | None] | None = None
 
     def next(self, timeout_s: float | None = None) -> Changes | None:
-        """The next batch of changes, or None if the watch was closed. TimeoutError if there is none in time.
+        """The next batch of changes, or None if the watch was closed. Raises TimeoutError if there is none in time.
 
-        What the watch raises it raises again at every further step.
+        An error of the watch is raised again at every further step.
         """
         step = self._step
         if step is None:
             step = self._step = self._loop_thread.start(self._take_step())
         changes = step.wait(timeout_s)
-        self._step = None  # not sooner: an exception out of a signal handler must not lose what the step brought
+        self._step = None  # not sooner: an exception of a signal handler must not lose the step's result
         return changes
 
     def close(self) -> None:
-        """End it; an iteration that waits in another thread ends, too."""
-        with suppress(StoreUnavailableError):  # the loop was closed, and the watch with it
+        """End the watch. An iteration that waits in another thread ends, too."""
+        with suppress(StoreUnavailableError):  # the loop was closed, and so was the watch
             self._loop_thread.call(self._end())
 
     def __iter__(self) -> Self:
@@ -318,7 +319,7 @@ class BlockingWatch:
     async def _take_step(self) -> Changes | None:
         try:
             return await anext(self._watch)
-        except StopAsyncIteration:  # which no task can raise
+        except StopAsyncIteration:  # a task cannot raise it
             return None
 
     async def _end(self) -> None:
@@ -326,7 +327,7 @@ class BlockingWatch:
 
 
 def _stretch_s(deadline: float | None) -> float:
-    """How long to wait for a lock before the next look at the clock."""
+    """How long to wait for a lock before checking the clock again."""
     left_s = (
         threading.TIMEOUT_MAX if deadline is None else min(max(deadline - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
     )

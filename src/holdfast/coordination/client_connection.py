@@ -1,4 +1,4 @@
-"""The client's end of a connection: proof first, then requests by number, and no answer in time is the end of it."""
+"""The client's end of a connection: first the proof, then numbered requests. A missing answer ends the connection."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from holdfast.coordination.wire import Answer, Request
 
     ClientTls: TypeAlias = tuple[ssl.SSLContext, str]
-    """A context for the client's side, and the name of the server."""
+    """A context for the client's side, and the server's name."""
 
 TEXT_SHOWN_CHARS = 300
-"""How much of what the server says about a failure is shown."""
+"""How much of the server's error text is shown."""
 
 _ERRORS: dict[Reason, type[Exception]] = {
     Reason.VALUE: ValueError,
@@ -57,17 +57,20 @@ _ERRORS: dict[Reason, type[Exception]] = {
 
 
 class ClientConnection(asyncio.Protocol):
-    """`proven` is done when both sides have proved themselves, `ended` when the transport is closed. `store` is the
-    identity of the store that is served here, once it is proven.
+    """The client's end of a connection to the embedded server.
+
+    `proven` is done when both sides have proved that they know the token, `ended` when the transport is closed. `store`
+    is the identity of the store at the other end, once that is proven.
 
     Args:
         place: the server's address, for messages.
-        token: what the server must know, too.
-        tls: what the connection must be encrypted with. None for plain text, unless the server speaks TLS: with
+        token: the token that the server must know, too.
+        tls: the TLS context that the connection must use. None for plain text, unless the server speaks TLS: with
             `own_client_context` that is always possible.
-        answer_timeout_s: a request that has no answer for so long ends the connection. A cut cable says nothing.
-        known_store: the store that this client has used before. Another one is of no use to it.
-        why_not: asked when the server has greeted: why it must not be answered; "" if it may. It may raise OSError.
+        answer_timeout_s: a request without an answer for this long ends the connection. A cut cable sends nothing.
+        known_store: the store that this client has used before. Any other store is useless to it.
+        why_not: called after the server's greeting. Returns why the client must not answer it; "" if it may. It may
+            raise OSError.
     """
 
     def __init__(
@@ -104,7 +107,7 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def is_made(self) -> bool:
-        """Whether there is a transport, so that there will be an end."""
+        """Whether there is a transport, so that `ended` will be done."""
         return self._transport is not None
 
     def local_address(self) -> str | None:
@@ -114,16 +117,16 @@ class ClientConnection(asyncio.Protocol):
         return None if name is None else str(name[0])
 
     def ask(self, request: Request) -> asyncio.Future[Answer]:
-        """Send a request; the future is its answer, which may be `Failed`.
+        """Send a request. The future is its answer, which may be `Failed`.
 
         Raises:
-            ValueError: it is too long.
+            ValueError: the request is too long.
             StoreUnavailableError: the connection has ended.
         """
         return self._ask(self._next_channel(), request)
 
     def open_watch(self, watch: EmbeddedWatch, prefix: str, from_revision: int) -> None:
-        """Have changes brought to a watch, until it or the connection ends.
+        """Deliver changes to a watch until the watch or the connection ends.
 
         Raises:
             StoreUnavailableError: the connection has ended.
@@ -138,12 +141,12 @@ class ClientConnection(asyncio.Protocol):
             self._write(channel, Unwatch())
 
     def close(self) -> None:
-        """End the connection and its watches. Leases keep their time."""
+        """End the connection and its watches. Leases keep their remaining time."""
         for watch in list(self._watches.values()):
             watch.close()
         self._end(lambda: StoreUnavailableError("the store was closed"))
 
-    # What the transport calls
+    # Called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -188,7 +191,7 @@ class ClientConnection(asyncio.Protocol):
     def _answer_greeting(self, greeting: Greeting) -> None:
         if not greeting.is_complete():
             raise ProtocolError("a greeting without the identity of the store")
-        if self._frames.has_more():  # it would be taken for what comes over TLS
+        if self._frames.has_more():  # plain text must not be mistaken for data that came over TLS
             raise ProtocolError("more than a greeting")
         self._greeting = greeting
         if not self._may_answer():
@@ -225,7 +228,7 @@ class ClientConnection(asyncio.Protocol):
         self._transport.write(self._tls_session.to_send())
 
     def _open_seal(self, data: bytes, session: TlsSession) -> bytes:
-        """What the server said in what it sent. The proof is the first that it is told."""
+        """Decrypt data from the server. Sends the proof as soon as the session is established."""
         assert self._transport is not None
         assert self._greeting is not None
         text = session.receive(data)
@@ -251,7 +254,7 @@ class ClientConnection(asyncio.Protocol):
         elif not is_proved(proved.mac, self._token, "server", self._challenge):
             self._refuse(self._wrong_token())
         elif self.store and self.store != self._challenge.store:
-            self._end(self._replaced)  # not before the proof: nobody without the token can tell us this
+            self._end(self._replaced)  # only after the proof: a server without the token must not be able to claim this
         else:
             self.store = self._challenge.store
             self._take = self._take_answer
@@ -275,7 +278,7 @@ class ClientConnection(asyncio.Protocol):
                 future.set_result(answer)
 
     def _take_parting(self, failed: Failed) -> None:
-        """The server says why it ends the connection."""
+        """Handle the server's reason for ending the connection."""
         text = visible(headline(failed.text, TEXT_SHOWN_CHARS))
         if failed.reason is Reason.REFUSED and "token" in text:
             self._refuse(self._wrong_token())
@@ -298,7 +301,7 @@ class ClientConnection(asyncio.Protocol):
         )
 
     def _fail_tls(self, error: ssl.SSLError) -> None:
-        if self.proven.done():  # somebody in between has changed what was sent: they can cut the line, and no more
+        if self.proven.done():  # somebody in between has changed the data: they can cut the connection, and no more
             self._break(f"what comes from the store at {self._place} cannot be read: {error}")
         else:
             self._refuse(
@@ -334,7 +337,10 @@ class ClientConnection(asyncio.Protocol):
         self._transport.write(data if self._tls_session is None else self._tls_session.seal(data))
 
     def _look_for_the_late(self) -> None:
-        """Requests wait in the order in which they were sent, so the first is the oldest."""
+        """End the connection if its oldest request has timed out.
+
+        Requests wait in the order in which they were sent, so the first is the oldest.
+        """
         self._timer = None
         for deadline, _ in self._waiting.values():
             if deadline <= self._loop.time():
@@ -352,7 +358,7 @@ class ClientConnection(asyncio.Protocol):
         self._end(lambda: StoreRefusedError(text))
 
     def _end(self, make_error: Callable[[], Exception]) -> None:
-        """All that wait are told why, and the transport is closed at once."""
+        """Fail everything that waits, and close the transport at once."""
         if not self.is_usable:
             return
         self.is_usable = False
@@ -363,7 +369,7 @@ class ClientConnection(asyncio.Protocol):
         for future in waiting:
             if not future.done():
                 future.set_exception(make_error())
-                future.exception()  # whoever waited for it may be gone
+                future.exception()  # retrieve the exception: the waiter may be gone, and asyncio would warn
         for watch in list(self._watches.values()):
             watch.fail(make_error())
         self._waiting.clear()
@@ -373,7 +379,7 @@ class ClientConnection(asyncio.Protocol):
 
 
 class EmbeddedWatch(QueuedWatch):
-    """A watch of one connection. It ends with it."""
+    """A watch on one connection. It ends with that connection."""
 
     _connection: ClientConnection | None = None
     _channel = THE_CONNECTION
@@ -383,7 +389,7 @@ class EmbeddedWatch(QueuedWatch):
         self._channel = channel
 
     def is_answered(self, answer: asyncio.Future[Answer]) -> None:
-        """Only a failure is of interest: what a connection that breaks has to say, the watch hears itself."""
+        """Fail the watch if the request failed. If the connection breaks, the watch is failed elsewhere."""
         if not answer.cancelled() and answer.exception() is None:
             result = answer.result()
             if isinstance(result, Failed):

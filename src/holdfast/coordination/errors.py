@@ -1,4 +1,4 @@
-"""What can go wrong between an agent and the store."""
+"""Errors between an agent and the store."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from holdfast.errors.tree import InfrastructureError
 
 
 class CoordinationError(InfrastructureError):
-    """The store cannot do what it was asked for."""
+    """The store cannot do what it was asked to do."""
 
 
 class StoreUnavailableError(CoordinationError):
     """The store does not answer. A transaction that was under way may or may not have been carried out.
 
-    `is_gone` if the store seems to be no more: the place where it was refuses connections, or serves another one.
-    Anybody on the way can make it look so, for as long as they can cut the line.
+    `is_gone` if the store seems to be gone: its address refuses connections, or serves another store. Anybody on the
+    network path can fake that for as long as they can cut the connection.
     """
 
     def __init__(self, message: str, *, is_gone: bool = False) -> None:
@@ -22,9 +22,9 @@ class StoreUnavailableError(CoordinationError):
 
 
 class StoreReplacedError(StoreUnavailableError):
-    """Another store answers where ours was. Nothing that we know is in there.
+    """Another store answers at the address of ours. It has none of our data.
 
-    `is_proven` if it knows the token; otherwise it may be somebody on the way.
+    `is_proven` if it knows the token; otherwise it may be an impostor on the network path.
     """
 
     def __init__(self, message: str, *, is_proven: bool = True) -> None:
@@ -33,20 +33,20 @@ class StoreReplacedError(StoreUnavailableError):
 
 
 class StoreRefusedError(CoordinationError):
-    """The store is there and lets us do nothing: a wrong token, certificate or password. To try again is no use."""
+    """The store is there, but refuses us: a wrong token, certificate or password. Retrying is useless."""
 
 
 class StoreFullError(StoreRefusedError):
-    """The store is there, reads and deletes, and takes no writes: it has no space left."""
+    """The store can read and delete, but takes no writes: it has no space left."""
 
 
 class NoRoomError(ValueError):
-    """The embedded store has no room for what it was asked to keep. Its clients raise `StoreUnavailableError`."""
+    """The embedded store has no room for more data. Its clients raise `StoreUnavailableError`."""
 
 
 class LeaseLostError(CoordinationError):
-    """The lease ran out or was revoked, and the keys that it held are gone."""
+    """The lease expired or was revoked, and its keys are gone."""
 
 
 class CompactedError(CoordinationError):
-    """The changes since a revision are no longer known; what is there has to be read again."""
+    """The changes since a revision are no longer known. The entries have to be read again."""

@@ -1,4 +1,4 @@
-"""The etcd engine: for those who have a cluster of it, and must survive the loss of any machine."""
+"""The etcd engine: for jobs that must survive the loss of any machine, and have an etcd cluster."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ if TYPE_CHECKING:
     Answer = TypeVar("Answer", messages.RangeResponse, messages.TxnResponse)
 
 DEFAULT_PREFIX = "/holdfast/"
-"""What the keys of all jobs begin with, in a cluster that others may use as well."""
+"""The prefix of the keys of all jobs, in a cluster that other programs may share."""
 
 
 class EtcdStore(CoordinationStore):
     """A client of an etcd cluster, version 3.4 or newer. It talks to one member, and to others when that one is slow.
 
     A transaction without an answer raises StoreUnavailableError and is not sent again. `answer_timeout_s` is how long
-    any request may take; all other timeouts are shares of it. A caller with a lease makes it a fraction of the lease.
+    any request may take; all other timeouts are shares of it. A caller with a lease sets it to a fraction of the lease.
 
-    All is said over TLS if certificates are given: `ca_cert` is whom to trust (without it the system's authorities),
-    `cert` and `cert_key` are who we are. Otherwise it is plain text.
+    The connection uses TLS if certificates are given, and plain text otherwise. `ca_cert` is the CA to trust (by
+    default the system's); `cert` and `cert_key` are our own certificate.
 
     Raises:
-        InputError: a package is not installed, what is given does not fit together, or a password would be sent in
-            plain text to another machine.
+        InputError: a package is not installed, the settings contradict each other, or a password would be sent in plain
+            text to another machine.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class EtcdStore(CoordinationStore):
         self._revision = 0
         self._refusal = ""
         self._ttls_s: dict[int, float] = {}
-        """How long each lease holds that was granted here."""
+        """The time to live of each lease that was granted here."""
 
         self._watches: set[_EtcdWatch] = set()
 
@@ -109,7 +109,7 @@ class EtcdStore(CoordinationStore):
             failure=map(self._as_operation, transaction.otherwise),
         )
         if not transaction.then and not transaction.otherwise:
-            # Without any operation a member would answer from what it has, which may be old.
+            # For a transaction without operations, a member would answer from its own state, which may be old.
             read = messages.RangeRequest(key=self._space.key(""), count_only=True)
             request.success.append(messages.RequestOp(request_range=read))
         answer = await self._ask_quorum(lambda methods: methods.transact, request)
@@ -130,7 +130,7 @@ class EtcdStore(CoordinationStore):
             timeout_s, metadata = self._connection.answer_timeout_s, self._connection.metadata
             async for said in member.methods.keep_alive([request], timeout=timeout_s, metadata=metadata):
                 answer = checked(request, said, member.name)
-                # A leader that was stopped goes on for a moment as if it still led. It does not know of newer leases.
+                # A paused leader still acts as leader for a moment. It does not know newer leases.
                 if answer.header.raft_term < self._connection.term:
                     raise StoreUnavailableError(f"etcd at {member.name} answers from before the last election")
                 return answer
@@ -141,7 +141,7 @@ class EtcdStore(CoordinationStore):
         answer = await self._connection.request(exchange, may_repeat=True)
         if answer.TTL <= 0:
             self._ttls_s.pop(lease_id, None)
-            await self.get("lease")  # whatever is there: it says so if etcd has lost more than this lease
+            await self.get("lease")  # any read will do: it raises if etcd has lost more than this lease
             raise LeaseLostError(f"lease {lease_id} is no more")
         return min(float(answer.TTL), self._ttls_s.get(lease_id, TTL_MAX_S))
 
@@ -185,10 +185,10 @@ class EtcdStore(CoordinationStore):
     async def _ask_quorum(
         self, method: Callable[[Methods], Unary[Request, Answer]], request: Request, *, may_repeat: bool = False
     ) -> Answer:
-        """The answer to a read or a transaction: more than half of the members stand behind it.
+        """The answer to a read or a transaction, backed by a quorum of members.
 
         Raises:
-            StoreRefusedError: it is from before what we have seen, so etcd has lost data.
+            StoreRefusedError: the answer is older than what we have seen, so etcd has lost data.
         """
         seen = self._revision
         answer = await self._ask(method, request, may_repeat=may_repeat)
@@ -225,7 +225,7 @@ class EtcdStore(CoordinationStore):
 
 
 class _Space:
-    """Our keys in etcd's space: text behind a prefix, as bytes."""
+    """Our keys in etcd's key space: text after a prefix, as bytes."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -235,22 +235,22 @@ class _Space:
         return f"{self._prefix}{key}".encode(errors="surrogateescape")
 
     def range(self, prefix: str) -> tuple[bytes, bytes]:
-        """The first key with a prefix, and the first one behind all that have it."""
+        """The first key with a prefix, and the first key after all keys with it."""
         first = self.key(prefix)
         trimmed = first.rstrip(b"\xff")
         if not trimmed:
-            return first or b"\0", b"\0"  # etcd's way to say: all that follow
+            return first or b"\0", b"\0"  # etcd's notation for all keys that follow
         return first, trimmed[:-1] + bytes([trimmed[-1] + 1])
 
     def text(self, key: bytes) -> str:
-        # Others may have put any bytes there, and those keys can still be deleted.
+        # Other programs may have put any bytes there; those keys can still be deleted.
         return key[self._prefix_bytes :].decode(errors="surrogateescape")
 
     def entry(self, stored: messages.KeyValue) -> Entry:
         return Entry(self.text(stored.key), stored.value, stored.create_revision, stored.mod_revision, stored.lease)
 
     def changes(self, events: Iterable[messages.Event]) -> Iterator[Changes]:
-        """One batch for each revision. etcd sends all events of a revision in one message, and messages in order."""
+        """One batch per revision. etcd sends all events of a revision in one message, and messages in order."""
         for revision, group in groupby(events, key=attrgetter("kv.mod_revision")):
             changes = (
                 Change(self.text(event.kv.key), self.entry(event.kv) if event.type == messages.Event.PUT else None)
@@ -260,7 +260,7 @@ class _Space:
 
 
 class _EtcdWatch(QueuedWatch):
-    """A stream of its own from one member. It is not taken up elsewhere: the reader reads anew, and watches anew."""
+    """A stream from one member. It does not move to another member: the reader has to read and watch again."""
 
     def __init__(self, connection: EtcdConnection, space: _Space, prefix: str, from_revision: int) -> None:
         super().__init__()
@@ -281,8 +281,8 @@ class _EtcdWatch(QueuedWatch):
             with self._connection.errors_of(member):
                 await self._read_from(member)
         except (OldTokenError, OtherClusterError) as error:
-            self.fail(StoreUnavailableError(str(error)))  # to read anew brings a new token, or another member
-        except Exception as error:  # noqa: BLE001 - whoever iterates gets it
+            self.fail(StoreUnavailableError(str(error)))  # reading again gets a new token, or another member
+        except Exception as error:  # noqa: BLE001 - the iterating caller gets it
             self.fail(error)
 
     async def _read_from(self, member: Member) -> None:

@@ -1,6 +1,6 @@
-"""The door for what etcd answers. Nothing that a broken or false member sends gets past it unread and unchecked.
+"""Validation of etcd's answers. Everything that a broken or false member sends is checked here.
 
-What cannot be an answer to the request is none: the caller asks another member, or the same one again later.
+A response that cannot answer the request counts as no answer: the caller asks another member, or the same one later.
 """
 
 from __future__ import annotations
@@ -18,23 +18,21 @@ if TYPE_CHECKING:
     Answer = TypeVar("Answer")
 
 ANSWER_MAX_BYTES = 64 << 20
-"""How long a message may be, as in the embedded engine. etcd takes requests of 1.5 MiB, but the answer to a read holds
-what many requests wrote: the records of 1,000 nodes with some KiB each, and those of generations.
-"""
+"""The size limit of a message, as in the embedded engine. etcd accepts requests of 1.5 MiB, but the answer to a read
+holds the result of many requests: the records of 1,000 nodes with some KiB each, and those of generations."""
 
 FIELDS_MAX = 1 << 17
-"""How many fields a message may have at its top: entries or changes, say. Two bytes can be an entry, and take a hundred
-times as much in memory. A job has 65,536 nodes at most, and a record for each.
-"""
+"""The limit of top-level fields in a message, such as entries or changes. An entry can be two bytes long, and take a
+hundred times as much in memory. A job has at most 65,536 nodes, and a record for each."""
 
 REVISION_MAX = 1 << 62
 """The highest revision. The next one has to fit into 63 bits, too."""
 
 LEAST_TTL_MAX_S = 75
-"""etcd grants leases of 1.5 times its election timeout at least, and that can be 50 s at most."""
+"""etcd grants leases of at least 1.5 times its election timeout, which is at most 50 s."""
 
 TOKEN_MAX_CHARS = 4_096
-"""How long a token of etcd may be. It goes with every request, where gRPC takes 8 KiB in all."""
+"""The length limit of an etcd token. Every request carries it, and gRPC allows 8 KiB in all."""
 
 _WITHOUT_HEADER = frozenset(("AlarmResponse",))
 """The answers that etcd sends without a header."""
@@ -42,17 +40,17 @@ _WITHOUT_HEADER = frozenset(("AlarmResponse",))
 _VARINT_MAX_BYTES = 10
 _FIELD_MIN_BYTES = 2
 _MORE = 0x80
-"""The bit of a byte that says that the number goes on in the next one."""
+"""The bit of a byte that says that the number continues in the next byte."""
 
 
 class BadAnswerError(StoreUnavailableError):
-    """A member sent what cannot be an answer."""
+    """A member sent a response that cannot be an answer."""
 
 
 def reader(parse: Callable[[bytes], Answer]) -> Callable[[bytes | None], Answer | None]:
-    """What makes a message of bytes, or None of what is no message.
+    """A function that parses bytes into a message, or returns None if they are not one.
 
-    It raises nothing: gRPC would write the traceback to the log, and then return None all the same.
+    It raises nothing: gRPC would log the traceback, and then return None anyway.
     """
 
     def read(data: bytes | None) -> Answer | None:
@@ -72,7 +70,7 @@ def checked(request: Any, answer: Answer | None, name: str) -> Answer:
     """The answer of the member `name` to a request.
 
     Raises:
-        BadAnswerError: it is none.
+        BadAnswerError: it cannot be an answer to the request.
     """
     fault = _fault(request, answer)
     if fault or answer is None:
@@ -81,7 +79,7 @@ def checked(request: Any, answer: Answer | None, name: str) -> Answer:
 
 
 def _fault(request: Any, answer: Any) -> str:
-    """What is wrong with an answer; "" if nothing is."""
+    """The fault in an answer; "" if there is none."""
     if answer is None:
         return "its answer cannot be read"
     kind = answer.DESCRIPTOR.name
@@ -105,7 +103,11 @@ def _fault_of_watch(request: messages.WatchRequest, answer: messages.WatchRespon
 
 
 def _fault_of_entries(entries: Iterable[messages.KeyValue], first: bytes, end: bytes) -> str:
-    """`end` is the first key behind those that were asked for; without it, that is one key, and 0 means all."""
+    """The fault in the entries; "" if there is none.
+
+    `end` is the first key after the requested range. If empty, only the key `first` was requested; a zero byte means
+    all keys from `first` on.
+    """
     for entry in entries:
         if entry.key != first and (entry.key < first or (end != b"\0" and entry.key >= end)):
             return "it sent a key that was not asked for"
@@ -140,11 +142,11 @@ _CHECKS: dict[str, Callable[[Any, Any], str]] = {
     "LeaseKeepAliveResponse": _fault_of_renewal,
     "AuthenticateResponse": _fault_of_token,
 }
-"""What is checked beyond the header, by the name of the message."""
+"""The checks beyond the header, by the name of the message."""
 
 
 def _has_few_fields(data: bytes) -> bool:
-    """Whether a message has at most `FIELDS_MAX` fields at its top, and those are where they should be."""
+    """Whether a message has at most `FIELDS_MAX` top-level fields, and they fill it exactly."""
     if len(data) <= FIELDS_MAX * _FIELD_MIN_BYTES:
         return True
     at = fields = 0
@@ -155,7 +157,7 @@ def _has_few_fields(data: bytes) -> bool:
 
 
 def _behind_field(data: bytes, at: int) -> int:
-    """Where the field at a place ends; behind the end of the data if it is none."""
+    """The end of the field at `at`; past the end of the data if there is no valid field."""
     tag, at = _varint(data, at)
     match tag & 7:
         case 0:
@@ -167,11 +169,11 @@ def _behind_field(data: bytes, at: int) -> int:
             return at + length
         case 5:
             return at + 4
-    return len(data) + 1  # etcd has no others
+    return len(data) + 1  # etcd uses no other wire types
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number at a place, and the place behind it."""
+    """The number at `at`, and the position after it."""
     value = 0
     for place, byte in enumerate(data[at : at + _VARINT_MAX_BYTES]):
         value |= (byte & ~_MORE) << 7 * place

@@ -1,10 +1,10 @@
 """Connections to the members of an etcd cluster.
 
-One member is in use: all transactions and watches go there. A request that may be made twice is also sent to other
-members while its answer is overdue. That matters when etcd loses its leader: a healthy follower passes requests on to
-the old leader for up to a second, and gives no answer to them.
+One member is in use: all transactions and watches go there. A request that is safe to repeat is also sent to other
+members while its answer is overdue. That matters when etcd loses its leader: a healthy follower forwards requests to
+the old leader for up to a second, and they get no answer.
 
-Every request says that it needs a member which has a leader: one that is cut off from the others refuses it at once.
+Every request requires a member that has a leader: one that is cut off from the others refuses it at once.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ if TYPE_CHECKING:
     Endpoint: TypeAlias = tuple[str, int]
 
 OVERDUE_SHARE = 1 / 12
-"""The share of a request's time after which its answer is overdue, and another member is asked, too."""
+"""The share of a request's timeout after which its answer is overdue, and another member is asked, too."""
 
 SILENCE_SHARE = 1 / 4
-"""The share in which a member whose answer is overdue has to give a sign of life."""
+"""The share in which a member whose answer is overdue must give a sign of life."""
 
 PAUSE_SHARE = 1 / 16
-"""The share for which members are left alone that can do nothing: they elect a leader, say."""
+"""The pause, as a share, before asking members again that cannot serve, such as during an election."""
 
 PING_INTERVAL_S = 7.0
-"""How often a silent connection with a watch is tried. etcd as it is installed takes offence at less than 5 s."""
+"""The interval of pings on a silent connection with a watch. By default etcd penalises intervals below 5 s."""
 
 RECONNECT_MAX_S = 1.0
-"""How long gRPC waits at most before it connects again."""
+"""The longest back-off of gRPC before it reconnects."""
 
 NEEDS_LEADER = ("hasleader", "true")
-"""What goes with a request that a member without a leader must not answer."""
+"""The metadata of a request that a member without a leader must refuse."""
 
 
 class Member:
-    """One member of the cluster, as long as the connection to it is open."""
+    """One member of the cluster, while the connection to it is open."""
 
     def __init__(self, endpoint: Endpoint, channel: Any) -> None:
         self.endpoint = endpoint
@@ -69,20 +69,20 @@ class Member:
         self.channel = channel
         self.methods = Methods(channel, self.name)
         self.can_serve = True
-        """Whether it had a leader when it was last heard."""
+        """Whether the member had a leader when it last answered."""
 
         self.has_answered = False
-        """Whether it ever did. Until then its silence may be that of a connection that takes long to make."""
+        """Whether the member ever answered. Until then, silence may mean that connecting takes long."""
 
         self.is_checked = False
-        """Whether a sign of life is waited for."""
+        """Whether a sign of life is awaited."""
 
         self.fault = ""
-        """What it answered that cannot be."""
+        """The member's last malformed answer, described."""
 
 
 class EtcdConnection:
-    """The connections to a cluster. Every timeout is a share of `answer_timeout_s`, which follows from the lease."""
+    """The connections to a cluster. Every timeout is a share of `answer_timeout_s`, which depends on the lease."""
 
     def __init__(
         self,
@@ -91,18 +91,18 @@ class EtcdConnection:
         tls_files: TlsFiles | None,
         answer_timeout_s: float,
     ) -> None:
-        """Without `tls_files` all is said in plain text, and a password only to the machine itself."""
+        """Without `tls_files` everything is sent in plain text, and a password only to this machine itself."""
         if not endpoints:
             raise InputError("etcd: no endpoint; at least one host and port is needed")
         if credentials is not None and tls_files is None:
             check_password(endpoints)
         self._grpc = load_grpc()
         self.end_of_stream = self._grpc.aio.EOF
-        """What is read from a stream when a member has ended it."""
+        """The value that a stream returns after a member has ended it."""
 
         self.answer_timeout_s = answer_timeout_s
         self.term = 0
-        """The highest term of etcd's elections that any member has answered from."""
+        """The highest election term that any member has answered with."""
 
         self._overdue_s = answer_timeout_s * OVERDUE_SHARE
         self._silence_s = answer_timeout_s * SILENCE_SHARE
@@ -122,18 +122,18 @@ class EtcdConnection:
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What goes with every request. A token holds for all members."""
+        """The metadata of every request. A token is valid for all members."""
         return (NEEDS_LEADER,) if self._token is None else (NEEDS_LEADER, ("token", self._token))
 
     async def request(self, call: Callable[[Member], Awaitable[Any]], *, may_repeat: bool = False) -> Any:
-        """The answer to a request, which `call` makes of a member.
+        """The answer to a request, which `call` sends to a member.
 
-        With `may_repeat` it does no harm to make it several times: others are asked, too, when one is slow.
-        Otherwise it is made again only if nothing was done for certain.
+        With `may_repeat` the request is safe to repeat: other members are asked, too, when one is slow. Otherwise it is
+        repeated only if certainly nothing was done.
 
         Raises:
-            CoordinationError: what the answer was, or that there was none.
-            TooLargeError: it is more than etcd takes.
+            CoordinationError: the request failed, or there was no answer.
+            TooLargeError: the request is larger than etcd accepts.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.answer_timeout_s
@@ -154,15 +154,15 @@ class EtcdConnection:
         try:
             return await self._ask(member, call)
         except OtherClusterError as error:
-            # It was replaced while nothing was under way. The others may be what they were.
+            # The member was replaced while no request was under way. The other members may be unchanged.
             raise StoreUnavailableError(str(error)) from None
 
     async def member(self) -> Member:
-        """The member in use, or the first that can be used.
+        """The member in use, or the first usable one.
 
         Raises:
-            StoreUnavailableError: none can.
-            StoreRefusedError: none can, and one that could lets us do nothing.
+            StoreUnavailableError: no member is usable.
+            StoreRefusedError: no member is usable, and one that could serve refuses us.
         """
         return await self._usable(asyncio.get_running_loop().time() + self.answer_timeout_s)
 
@@ -182,10 +182,10 @@ class EtcdConnection:
             self._connecting.release()
 
     async def _race(self, ask: Callable[[Member], Coroutine[Any, Any, Any]], deadline: float) -> tuple[Member, Any]:
-        """The first answer, and who gave it. The member in use is asked first.
+        """The first answer, and the member that gave it. The member in use is asked first.
 
-        The next one is asked once an answer is overdue or an error has come, and so on, round and round. Whoever was
-        asked before may still answer. When all have failed, and none of them for lack of a leader, that is the answer.
+        The next member is asked when an answer is overdue or an error has come, round and round. Members that were
+        asked before may still answer. If all have failed, and none with `NotDoneError`, raises the most telling error.
         """
         loop = asyncio.get_running_loop()
         race = _Race()
@@ -212,14 +212,14 @@ class EtcdConnection:
         return member, await ask(member)
 
     def _heard(self, member: Member) -> None:
-        """A member has answered. If the one in use could not, see whether it has found a leader by now, too."""
+        """Note that a member has answered. If the member in use could not serve, check whether it has a leader now."""
         if self._member is None:
             self._use(member)
         elif self._member is not member and not self._member.can_serve:
             self._check_on(self._member, others_can_serve=True)
 
     def _use(self, member: Member) -> None:
-        """Use this member from now on, unless its connection was closed in the meantime."""
+        """Use this member from now on, unless its connection was closed meanwhile."""
         if self._members.get(member.endpoint) is not member:
             return
         member.can_serve = True
@@ -246,10 +246,10 @@ class EtcdConnection:
         return answer
 
     def recognise(self, header: Any, member: Member) -> None:
-        """A member has answered; see that it is one of the cluster that this connection began with.
+        """Check that an answer comes from the cluster that this connection began with.
 
         Raises:
-            OtherClusterError: it is not.
+            OtherClusterError: it does not.
         """
         if self._cluster_id is None:
             self._cluster_id = header.cluster_id
@@ -265,9 +265,9 @@ class EtcdConnection:
 
     @contextmanager
     def errors_of(self, member: Member) -> Iterator[None]:
-        """Raises our errors for gRPC's.
+        """Convert gRPC's errors into ours.
 
-        Lets go of a member whose connection broke, or who answers what cannot be. One that is only slow is kept.
+        Closes the connection to a member if it broke, or if the member sends malformed answers. A slow member is kept.
         """
         ours: CoordinationError
         try:
@@ -283,19 +283,19 @@ class EtcdConnection:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # Not we are cancelled but the request: another one failed, and the connection was closed.
+            # The request was cancelled, not this task: another request failed, and the connection was closed.
             ours, is_heard = _given_up(member), False
-        except self._grpc.aio.UsageError:  # the connection was closed before the request was made
+        except self._grpc.aio.UsageError:  # the connection was closed before the request was sent
             ours, is_heard = _given_up(member), False
         else:
             return
         if isinstance(ours, InsecureError) and self._cluster_id is not None:
-            ours = StoreUnavailableError(str(ours))  # there was one before: the network or etcd is to blame, not we
+            ours = StoreUnavailableError(str(ours))  # it was secure before: the network or etcd is at fault, not we
         self._failed(member, ours, is_heard=is_heard)
         raise ours
 
     def _failed(self, member: Member, error: CoordinationError, *, is_heard: bool) -> None:
-        """A member has raised an error. `is_heard` if that shows that the connection is good."""
+        """Handle an error of a member. `is_heard` if the error shows that the connection works."""
         if isinstance(error, NoLeaderError):
             member.can_serve = False
         if isinstance(error, BadAnswerError):
@@ -305,9 +305,9 @@ class EtcdConnection:
 
     @contextmanager
     def supervised(self, member: Member) -> Iterator[None]:
-        """While this lasts longer than an answer should take: see whether the member lives, and if not let go of it.
+        """If this takes longer than an answer should, check whether the member is alive, and drop it if not.
 
-        A follower whose leader is lost lives, and is kept. A member that was stopped or cut off is not.
+        A follower that lost its leader is alive, and is kept. A member that was stopped or cut off is dropped.
         """
         timer = asyncio.get_running_loop().call_later(self._overdue_s, self._check_on, member)
         try:
@@ -332,12 +332,12 @@ class EtcdConnection:
             if others_can_serve:
                 self.let_go_of(member)
         except CoordinationError:
-            pass  # an answer all the same, or the connection broke and was let go of
+            pass  # it did answer, or the connection broke and was closed
         finally:
             member.is_checked = False
 
     def let_go_of(self, member: Member) -> None:
-        """Close the connection to a member. What is under way with it fails, its watches included."""
+        """Close the connection to a member. All its requests and watches fail."""
         if self._member is member:
             self._member = None
             self._first = (self._endpoints.index(member.endpoint) + 1) % len(self._endpoints)
@@ -358,7 +358,7 @@ class EtcdConnection:
             await asyncio.wait(self._background)
 
     def local_address(self) -> str | None:
-        """The address of this machine that the member in use, or the next one, is reached from."""
+        """The local address of the route to the member in use, or to the next one."""
         host, port = self._endpoints[self._first] if self._member is None else self._member.endpoint
         try:
             for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM):
@@ -378,7 +378,7 @@ class EtcdConnection:
         return StoreUnavailableError(f"etcd at {names} does not answer within {self.answer_timeout_s:.1f} s")
 
     async def _greet(self, member: Member) -> None:
-        """See that a member can be used: that it has a leader, and is of the right cluster."""
+        """Check that a member is usable: that it has a leader, and belongs to the right cluster."""
 
         async def ask(member: Member) -> Any:
             return await member.methods.status(
@@ -394,7 +394,7 @@ class EtcdConnection:
     def _open_channel(self, endpoint: Endpoint) -> Any:
         options = {
             "grpc.enable_http_proxy": 0,
-            "grpc.use_local_subchannel_pool": 1,  # a new connection does not wait for what an old one waits for
+            "grpc.use_local_subchannel_pool": 1,  # a new connection does not share an old one's back-off
             "grpc.min_reconnect_backoff_ms": int(1000 * self.answer_timeout_s),  # how long connecting may take
             "grpc.initial_reconnect_backoff_ms": int(100 * RECONNECT_MAX_S),
             "grpc.max_reconnect_backoff_ms": int(1000 * RECONNECT_MAX_S),
@@ -426,12 +426,12 @@ class EtcdConnection:
 
 
 class _Race:
-    """Requests of several members, of which one answer is wanted."""
+    """Concurrent requests to several members; the first answer wins."""
 
     def __init__(self) -> None:
         self.answer: tuple[Member, Any]
         self.errors: dict[Endpoint, CoordinationError] = {}
-        """What each member that failed said last."""
+        """The last error of each member that failed."""
 
         self._attempts: dict[asyncio.Task[Any], Endpoint] = {}
 
@@ -441,10 +441,10 @@ class _Race:
         self._attempts[task] = endpoint
 
     async def has_answer(self, until: float, *, in_spite_of_errors: bool = False) -> bool:
-        """Wait for the answer until that time, or until there is an error.
+        """Wait until `until` for the answer, or for an error.
 
         Raises:
-            CoordinationError: a member has answered that, and so would all others.
+            CoordinationError: a member has answered with an error that all others would give.
         """
         loop = asyncio.get_running_loop()
         while True:
@@ -468,7 +468,7 @@ class _Race:
         return True
 
     def is_lost(self, members: int) -> bool:
-        """Whether all have failed, and waiting for a leader is no use."""
+        """Whether all members have failed, and none with `NotDoneError`, so that waiting is useless."""
         return (
             not self._attempts
             and len(self.errors) == members
@@ -481,7 +481,7 @@ class _Race:
 
 
 def _look_at(attempt: asyncio.Task[Any]) -> None:
-    """The race may be over, also for one that fails as it is cancelled; asyncio need not say that nobody looked."""
+    """Retrieve the exception of a finished attempt: nobody may be waiting, and asyncio would warn."""
     if not attempt.cancelled():
         attempt.exception()
 

@@ -1,4 +1,4 @@
-"""What etcd's errors mean to a job."""
+"""The meaning of etcd's errors for a job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 FROM_ETCD = "etcdserver: "
-"""What the text of an error begins with if a member sent it. All others are about the connection."""
+"""The prefix of the error texts that members send. All other errors are about the connection."""
 
 NO_SPACE_ADVICE = (
     "run etcdctl compact and etcdctl defrag, then etcdctl alarm disarm; start etcd with a larger "
@@ -26,10 +26,11 @@ NO_SPACE_ADVICE = (
 )
 
 TEXT_MAX_CHARS = 300
-"""How much of what a member says a message quotes."""
+"""How much of a member's text a message quotes."""
 
 _ANSWER_TOO_LARGE = "Received message larger than max"
-"""What gRPC says of what a member sent. Of what we send, etcd says so itself, and writes "received"."""
+"""gRPC's text if a member's message is too large. If ours is too large, etcd says so itself, with a lower-case
+"received"."""
 
 _TOO_LARGE = ("etcdserver: request is too large", "etcdserver: too many operations", "message larger than max")
 _TLS_FAILED = ("handshake failed", "certificate", "ssl_error", "tls:")
@@ -38,11 +39,11 @@ _TLS_HINTS = {
     "handshake read failed": "perhaps it does not speak TLS; then leave out https and the certificates",
     "unwrap failed": "perhaps it wants to see a certificate that it trusts: ssl_cert and ssl_cert_key in --rdzv-conf",
 }
-"""How a connection breaks that TLS was begun on, and what may be behind it. It can be the network as well."""
+"""How a TLS connection breaks, and the likely cause. The network can be the cause as well."""
 
 _PLAIN_HINT = "it may speak TLS: write https:// before the endpoint, or --rdzv-conf protocol=https"
 _PLAIN_HINTS = {"socket closed": _PLAIN_HINT, "connection reset": _PLAIN_HINT}
-"""The same for one in plain text: a server of TLS hangs up on it."""
+"""The same for a plain-text connection: a TLS server closes it."""
 
 
 class NotDoneError(StoreUnavailableError):
@@ -50,19 +51,19 @@ class NotDoneError(StoreUnavailableError):
 
 
 class NoLeaderError(NotDoneError):
-    """The member knows no leader."""
+    """The member has no leader."""
 
 
 class OldTokenError(StoreRefusedError):
-    """The member has forgotten that we gave a password. It has done nothing."""
+    """The member no longer accepts our token. It has done nothing."""
 
 
 class NotPermittedError(StoreRefusedError):
-    """We are not known, or may not do this."""
+    """The user is unknown, or lacks the permission."""
 
 
 class TooLargeError(StoreRefusedError, ValueError):
-    """The member does not take this much."""
+    """The request is larger than the member accepts."""
 
 
 class NoPasswordsError(StoreRefusedError):
@@ -70,11 +71,11 @@ class NoPasswordsError(StoreRefusedError):
 
 
 class InsecureError(StoreRefusedError):
-    """There is no secure connection: the certificates of the two sides do not fit."""
+    """TLS failed: the certificates of the two sides do not match."""
 
 
 class OtherClusterError(StoreRefusedError):
-    """The member belongs to another cluster than the one that the job began with."""
+    """The member does not belong to the cluster that the job began with."""
 
 
 _MEANINGS: list[tuple[str, type[CoordinationError], str]] = [
@@ -101,17 +102,17 @@ _MEANINGS: list[tuple[str, type[CoordinationError], str]] = [
     ("requested lease not found", LeaseLostError, "has this lease no more"),
     ("mvcc: required revision has been compacted", CompactedError, "has forgotten these changes"),
 ]
-"""etcd's errors are known by their text, which follows `FROM_ETCD`: it uses one code for many."""
+"""etcd's errors are recognised by the text after `FROM_ETCD`: etcd uses one code for many errors."""
 
 
 def as_ours(code: str, details: str, name: str, *, is_plain: bool = False) -> CoordinationError:
-    """Our error for gRPC's, of the member `name`. `is_plain` if it was spoken to in plain text and never answered."""
+    """Our error for gRPC's error of the member `name`. `is_plain` if we used plain text and it never answered."""
     said = details.removeprefix(FROM_ETCD)
     if said != details:
         for text, error, meaning in _MEANINGS:
             if said.startswith(text):
                 return error(f"etcd at {name} {meaning}")
-    reason = in_short(details.rpartition("last error: ")[2])  # gRPC says first where it comes from
+    reason = in_short(details.rpartition("last error: ")[2])  # gRPC first names the address
     if _ANSWER_TOO_LARGE in details or any(text in details for text in _TOO_LARGE):
         return _about_size(details, name, reason)
     if code in ("PERMISSION_DENIED", "UNAUTHENTICATED"):
@@ -140,21 +141,21 @@ def _about_size(details: str, name: str, reason: str) -> CoordinationError:
 
 
 def in_short(text: str) -> str:
-    """What a member said, for a message: one line, cut, and with nothing in it that plays tricks with a terminal."""
+    """A member's text for a message: one line, shortened, without control characters."""
     line = visible_line(text[: TEXT_MAX_CHARS + 1].replace("\n", " "))
     return line if len(line) <= TEXT_MAX_CHARS else f"{line[:TEXT_MAX_CHARS]}..."
 
 
 def most_telling(errors: Iterable[CoordinationError]) -> CoordinationError:
-    """The error to raise when no member can be used.
+    """The error to raise when no member is usable.
 
-    A member of another cluster counts only if there is nothing but such: the right ones may come back.
+    A member of another cluster counts only if there are no other errors: the right members may come back.
     """
     return min(errors, key=_how_little_it_says)
 
 
 def _how_little_it_says(error: CoordinationError) -> int:
-    """What needs a person first, what time heals next."""
+    """Sort key: first the errors that need a person, then those that pass by themselves."""
     if isinstance(error, OtherClusterError):
         return 3
     if isinstance(error, StoreRefusedError):

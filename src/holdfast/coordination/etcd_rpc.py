@@ -1,4 +1,4 @@
-"""The methods of etcd that holdfast calls, by gRPC. The packages for that are optional, and imported when needed."""
+"""The gRPC methods of etcd that holdfast calls. The packages are optional, and imported when needed."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     Metadata: TypeAlias = Sequence[tuple[str, str]]
 
     class Unary(Protocol[Request_contra, Response_co]):
-        """One answer to one request."""
+        """A call with one request and one answer."""
 
         def __call__(
             self, request: Request_contra, /, *, timeout: float | None = None, metadata: Metadata = ()
         ) -> Awaitable[Response_co]: ...
 
     class Stream(Protocol[Request_contra, Response_co]):
-        """Answers to requests. gRPC's own object: `async for` reads it, or `write` and `read` do."""
+        """A stream of requests and answers. gRPC's own object: read it with `async for`, or use `write` and `read`."""
 
         def __call__(
             self, requests: Iterable[Request_contra] = ..., /, *, timeout: float | None = None, metadata: Metadata = ()
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Methods:
-    """What the member `name` can be asked for. Single answers are `checked`; whoever reads a stream has to do so."""
+    """The methods of the member `name`. Single answers are `checked`; readers of a stream must check its answers."""
 
     def __init__(self, channel: Any, name: str) -> None:
         def stream(service: str, method: str) -> Any:
@@ -67,7 +67,7 @@ class Methods:
 
 
 def load_grpc() -> Any:
-    """The module `grpc`, with `grpc.aio`; whoever has it has protobuf as well.
+    """The module `grpc`, with `grpc.aio`. If it loads, protobuf is available, too.
 
     Raises:
         InputError: one of the packages is not installed.
@@ -77,7 +77,7 @@ def load_grpc() -> Any:
             import google.protobuf.message_factory  # noqa: F401 - an optional package
             import grpc.aio
 
-            grpc.insecure_channel("localhost").close()  # connects to nobody; only now all versions have looked
+            grpc.insecure_channel("localhost").close()  # connects to nothing; now every version has read the variable
     except ImportError as error:
         package = "protobuf" if "google" in str(error) else "grpcio"
         raise InputError(
@@ -88,10 +88,10 @@ def load_grpc() -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence gRPC, which writes to stderr what it raises as well.
+    """Silence gRPC, which writes to stderr the errors that it also raises.
 
-    It asks the environment when it is imported, or for its first channel. Workers inherit the environment, so that is
-    put back.
+    gRPC reads the environment when it is imported, or at its first channel. Workers inherit the environment, so it is
+    restored afterwards.
     """
     if "GRPC_VERBOSITY" in os.environ:
         yield

@@ -1,4 +1,4 @@
-"""What keeps others out of the way to etcd: certificates, and no password without them."""
+"""Security of the connection to etcd: certificates, and no password without them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,18 @@ BUNDLES = (
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 )
-"""Where distributions keep the authorities that they trust, for an OpenSSL that was built to look elsewhere: of Debian,
-Fedora, SUSE and Alpine.
-"""
+"""The CA bundles of Debian, Fedora, SUSE and Alpine, for an OpenSSL that was built to look elsewhere."""
 
 _READ = (
     "the certificates to trust (ca_cert, or SSL_CERT_FILE)",
     "the key (ssl_cert_key)",
     "the certificate (ssl_cert)",
 )
-"""What the files hold that gRPC is given, in its order, and the setting that names each."""
+"""The contents of the files for gRPC, in its order, and the setting that names each."""
 
 
 class TlsFiles:
-    """Paths of the certificates: whom to trust, and who we are. Without `ca_cert` the system's authorities are trusted.
+    """Paths of the certificates: the CA to trust, and our own. Without `ca_cert` the system's CAs are trusted.
 
     Raises:
         InputError: a file is missing, or cannot be used.
@@ -45,15 +43,15 @@ class TlsFiles:
         ca_cert = ca_cert or system_authorities()
         self._paths = (ca_cert, cert_key, cert)
         self.read()
-        client_context(ca_cert, cert, cert_key)  # gRPC would only say that it has no connection, again and again
+        client_context(ca_cert, cert, cert_key)  # gRPC would only repeat that it has no connection
 
     def read(self) -> list[bytes | None]:
-        """The trusted certificates, our key and our certificate. They get renewed: each connection reads them."""
+        """The trusted certificates, our key and our certificate. Each connection reads them again: they get renewed."""
         return [None if path is None else _read(path, of) for path, of in zip(self._paths, _READ, strict=True)]
 
 
 def system_authorities() -> str:
-    """The file of the authorities that this machine trusts; SSL_CERT_FILE names another.
+    """The file with the CAs that this machine trusts; SSL_CERT_FILE overrides it.
 
     gRPC would trust a list of its own.
 
@@ -65,7 +63,7 @@ def system_authorities() -> str:
 
     named = os.environ.get("SSL_CERT_FILE")
     if named:
-        return named  # also if it is not there: whoever named it does not want others to be trusted in its place
+        return named  # even if it is missing: the user does not want other CAs instead
     for path in (ssl.get_default_verify_paths().cafile, *BUNDLES):
         if path and os.path.isfile(path):
             return path
@@ -76,10 +74,10 @@ def system_authorities() -> str:
 
 
 def check_password(endpoints: Iterable[tuple[str, int]]) -> None:
-    """See that a password can be sent in plain text: nobody listens on the machine's own loopback.
+    """Check that a password may be sent in plain text: only over loopback, where nobody else listens.
 
     Raises:
-        InputError: others could read it on its way.
+        InputError: others could read the password on its way.
     """
     for host, _ in endpoints:
         if not is_loopback(host):

@@ -1,4 +1,4 @@
-"""How both sides prove that they know the job's token, without showing it.
+"""The handshake: both sides prove that they know the job's token, without showing it.
 
 ```
 server                                   client
@@ -8,19 +8,19 @@ server                                   client
   Proved(HMAC(token, "server", both nonces, store, certificate))  ──►
 ```
 
-`store` is the identity of the key space that is served. A client that comes back compares it with the one that it knew:
-another agent may serve another store at the same address, and what the client knows is not in there.
+`store` is the identity of the key space that is served. A client that reconnects compares it with the one it knew:
+another agent may serve another store at the same address, without the client's data.
 
-Each side checks the other's proof before it says or does anything else. A proof is good for one connection, since both
-sides have put a nonce in, and it cannot be sent back as the other side's, since it says whose it is.
+Each side checks the other's proof before it does anything else. A proof is valid for one connection, because both sides
+contribute a nonce. It cannot be reflected, because it names its side.
 
-With TLS, a proof contains the certificate that the server shows. Whoever stands in between cannot show the same one, so
-no proof that they pass on is right: they can cut the line, and no more. Those who only listen hear no proof. Those who
-take the server's place hear one, and can try tokens on it for as long as they like, so a token should be long and
-random. An empty token is a token like any other.
+With TLS, a proof covers the server's certificate. A man in the middle cannot show the same certificate, so every proof
+that they forward is wrong: they can cut the connection, and no more. An eavesdropper sees no proof. An impostor of the
+server receives one, and can try tokens on it offline, so a token should be long and random. An empty token is a token
+like any other.
 
 The greeting is in plain text and holds no secret. So a silent connection costs the server nothing but the connection,
-and a client of another version is told so. If somebody changes the greeting, the proofs fail.
+and a client of another version gets a clear error. If somebody changes the greeting, the proofs fail.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from msgspec import Meta, Struct
 from holdfast.coordination.model import STORE_ID_BYTES
 
 VERSION = 3
-"""The version of the protocol, counted up when a message changes its meaning."""
+"""The version of the protocol. Increase it when a message changes its meaning."""
 
 NONCE_BYTES = 32
 
@@ -48,17 +48,17 @@ _Mac = Annotated[bytes, Meta(min_length=PROOF_BYTES, max_length=PROOF_BYTES)]
 
 
 class Greeting(Struct, frozen=True, array_like=True, tag="holdfast"):
-    """The server's first message. Of other versions only the beginning is known to look like this."""
+    """The server's first message. In other versions only its first fields are known to look like this."""
 
     version: int
     nonce: _Nonce
     store: Any = b""
-    """The identity of the store. What stands here in other versions is not known ..."""
+    """The identity of the store. In other versions this field may hold anything."""
     has_tls: Any = False
-    """... nor what stands here: whether the server speaks TLS from now on."""
+    """Whether the server speaks TLS from now on. In other versions this field may hold anything."""
 
     def is_complete(self) -> bool:
-        """Whether it is a greeting of this version, also behind the beginning."""
+        """Whether all fields are valid for this version."""
         is_store = isinstance(self.store, bytes) and len(self.store) == STORE_ID_BYTES
         return self.version == VERSION and is_store and isinstance(self.has_tls, bool)
 
@@ -78,7 +78,7 @@ def make_nonce() -> bytes:
 
 
 class Challenge(NamedTuple):
-    """What both sides prove the token on. `binding` is what `tls_session` says of the server's certificate."""
+    """The data that a proof covers. `binding` is `tls_session`'s value for the server's certificate."""
 
     server_nonce: bytes
     client_nonce: bytes
@@ -87,8 +87,8 @@ class Challenge(NamedTuple):
 
 
 def prove(token: bytes, side: Literal["client", "server"], challenge: Challenge) -> bytes:
-    # HMAC fills a short key up with zeros, and so would take two tokens for the same one: a digest has one length. It
-    # is not that of the token alone, which people show each other to compare tokens.
+    # HMAC pads a short key with zeros, so two tokens could be equal: a digest has a fixed length. The prefix makes it
+    # differ from the digest of the token alone, which people show each other to compare tokens.
     key = sha256(_KEY_PREFIX + token).digest()
     return hmac.digest(key, side.encode() + b"".join(challenge), "sha256")
 

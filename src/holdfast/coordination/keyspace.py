@@ -1,6 +1,6 @@
-"""The store's whole behaviour, without any input or output: time is an argument, and watchers are called.
+"""The store's whole behaviour, without I/O: time is an argument, and watchers are callbacks.
 
-The memory engine, the embedded server and the simulator run this very class.
+The memory engine, the embedded server and the simulator run this same class.
 """
 
 from __future__ import annotations
@@ -40,54 +40,55 @@ if TYPE_CHECKING:
     Deliver: TypeAlias = Callable[[Changes], None]
 
 HISTORY_MAX_REVISIONS = 10_000
-"""How many revisions are remembered for watches that start in the past."""
+"""The number of revisions that are remembered for watches that start in the past."""
 
 HISTORY_MAX_BYTES = 64 << 20
-"""How many bytes they may cost: keys, values and `CHANGE_OVERHEAD_BYTES` each."""
+"""The size limit of the remembered changes: keys, values and `CHANGE_OVERHEAD_BYTES` each."""
 
 CHANGE_OVERHEAD_BYTES = 384
-"""What a remembered change costs beside its key and value. Measured as the growth of a process (CPython 3.11, 64 bits)
-with 300,000 revisions of one short entry each: 330 bytes a change, and 218 if a revision has a hundred of them."""
+"""The cost of a remembered change beside its key and value. Measured as the growth of a process (CPython 3.11, 64 bits)
+with 300,000 revisions of one short entry each: 330 bytes per change, and 218 if a revision has a hundred of them."""
 
 ENTRIES_MAX_BYTES = 256 << 20
-"""How many bytes entries may cost: keys, values and `ENTRY_OVERHEAD_BYTES` each. 10,000 nodes with records of 4 KiB
-need 45 MiB."""
+"""The size limit of all entries: keys, values and `ENTRY_OVERHEAD_BYTES` each. 10,000 nodes with records of 4 KiB need
+45 MiB."""
 
 ENTRY_OVERHEAD_BYTES = 400
-"""What an entry costs beside its key and value. Measured as the growth of a process (CPython 3.11, 64 bits) with up to
+"""The cost of an entry beside its key and value. Measured as the growth of a process (CPython 3.11, 64 bits) with up to
 700,000 short entries: 220 to 226 bytes each, up to 317 under one lease, and 367 under leases with five keys each, where
 tables have just grown."""
 
 WIDE_CHAR_BYTES = 8
-"""What a character costs in a key that is not all ASCII: one such character makes all of them take four bytes, and
+"""The cost of a character in a key that is not all ASCII: one such character makes all of them take four bytes, and
 Python keeps the key in UTF-8, too."""
 
 LEASES_MAX = 100_000
-"""How many leases there may be, those included whose holder is gone and that run out. 10,000 nodes have one or two
-each. One source may have as many as are still free, so half of them."""
+"""The number of leases, including those whose holder is gone and that have yet to expire. 10,000 nodes have one or two
+each. One source may have as many as are still free, so at most half of them."""
 
 LEASE_BYTES = 640
-"""What a lease costs. Measured like entries: 512 to 540 bytes each. So all that there may be take 61 MiB at most."""
+"""The cost of a lease. Measured like entries: 512 to 540 bytes each. So all leases take at most 61 MiB."""
 
 DELETED_ONE_BY_ONE_MAX = 100
-"""Up to how many keys are taken out of the sorted list one by one. Each takes as long as the list is, so for more of
-them the list is made anew."""
+"""Up to this many keys are removed from the sorted list one by one. Each removal takes time proportional to the list,
+so for more keys the list is rebuilt."""
 
 EXPIRIES_SPARE = 1_000
-"""How many ends of leases may be noted that are out of date, besides one for each lease."""
+"""The number of outdated expiries that may be kept, besides one for each lease."""
 
 TTL_MIN_S = 0.1
 TTL_MAX_S = 86_400.0
 
 LEASE_ID_BITS = 63
-"""How long a lease's number is: it fits into a signed integer of 64 bits, as etcd's do."""
+"""The length of a lease's number: it fits into a signed 64-bit integer, as etcd's do."""
 
 
 class KeySpace:
     """Entries, leases and watches. `now` is any clock that does not go back, in seconds.
 
-    `id` tells this store from every other: revisions and leases mean nothing in another one. The numbers of leases are
-    random, so that a lease of another store is never taken for one of this. `random_bytes` is where both come from.
+    `id` distinguishes this store from every other: revisions and leases mean nothing in another one. The numbers of
+    leases are random, so that a lease of another store is never mistaken for one of this store. Both come from
+    `random_bytes`.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class KeySpace:
 
     @property
     def entries_bytes(self) -> int:
-        """What all entries cost."""
+        """The cost of all entries."""
         return self._entries_bytes
 
     def get(self, key: str) -> Entry | None:
@@ -155,7 +156,7 @@ class KeySpace:
         return compare.revision == (entry.created if isinstance(compare, Created) else entry.modified)
 
     def _check_room(self, operations: Iterable[Operation]) -> None:
-        """Refuse what would be too much, whatever else the operations may delete."""
+        """Refuse operations that would need too much room, whatever else they delete."""
         added = sum(_bytes_of(put) for put in operations if isinstance(put, Put))
         if added and self._entries_bytes + added > self._entries_max_bytes:
             replaced = (self._entries.get(put.key) for put in operations if isinstance(put, Put))
@@ -164,7 +165,7 @@ class KeySpace:
                 raise NoRoomError(f"the store is full: it may hold {self._entries_max_bytes} bytes; delete something")
 
     def _apply(self, operations: Iterable[Operation]) -> None:
-        """Carry out operations as the next revision; those that change nothing make none."""
+        """Carry out operations as the next revision. Operations that change nothing make no revision."""
         revision = self.revision + 1
         changes: dict[str, Change] = {}
         gone: list[str] = []
@@ -198,7 +199,7 @@ class KeySpace:
         return entry
 
     def _delete(self, key: str) -> bool:
-        """Its place among the sorted keys is left to `_strike`."""
+        """Delete an entry. `_strike` removes the key from the sorted list."""
         old = self._entries.pop(key, None)
         if old is None:
             return False
@@ -221,17 +222,18 @@ class KeySpace:
             self._history_bytes -= _size(self._history.popleft())
 
     def compact(self) -> None:
-        """Forget all changes so far. What is there stays."""
+        """Forget the history. Entries stay."""
         self._history.clear()
         self._history_bytes = 0
 
     # Leases
 
     def grant(self, ttl_s: float, now: float, source: str = "") -> Lease:
-        """`source` is whom the lease counts for until it ends.
+        """Grant a lease, which counts for `source` until it ends.
 
         Raises:
-            ValueError: it is too short or too long, or this source has too many.
+            ValueError: the lease is too short or too long.
+            NoRoomError: this source has too many leases.
         """
         if not TTL_MIN_S <= ttl_s <= TTL_MAX_S:
             raise ValueError(f"a lease of {ttl_s} s: it can be {TTL_MIN_S} to {TTL_MAX_S:.0f} s")
@@ -252,12 +254,12 @@ class KeySpace:
         lease = self._leases.get(lease_id)
         if lease is None or lease.ends <= now:
             raise LeaseLostError(f"lease {lease_id} is no more")
-        lease.ends = now + lease.ttl_s  # found when the earlier end comes up
+        lease.ends = now + lease.ttl_s  # applied when the earlier expiry comes up
         return lease.ttl_s
 
     def _look_at(self, ends: float, lease_id: int) -> None:
         heappush(self._expiries, (ends, lease_id))
-        if len(self._expiries) > 2 * len(self._leases) + EXPIRIES_SPARE:  # most are of leases that ended otherwise
+        if len(self._expiries) > 2 * len(self._leases) + EXPIRIES_SPARE:  # most belong to leases that were revoked
             self._expiries = [(lease.ends, number) for number, lease in self._leases.items()]
             heapify(self._expiries)
 
@@ -265,7 +267,7 @@ class KeySpace:
         return lease_id in self._leases
 
     def next_expiry(self) -> float | None:
-        """When to look at the leases again at the latest, if there are any."""
+        """When to check the leases again at the latest, if there are any."""
         return self._expiries[0][0] if self._expiries else None
 
     def revoke(self, lease_id: int) -> None:
@@ -276,7 +278,7 @@ class KeySpace:
             self._shares.give_back(lease.source)
 
     def expire(self, now: float) -> float | None:
-        """End the leases whose time is over; returns when to look again at the latest, if there is anything to see."""
+        """End the expired leases. Returns when to check again at the latest; None if there are no leases."""
         expiries = self._expiries
         while expiries and expiries[0][0] <= now:
             _, lease_id = heappop(expiries)
@@ -292,17 +294,17 @@ class KeySpace:
     # Watches
 
     def watch(self, prefix: str, from_revision: int, deliver: Deliver) -> Callable[[], None]:
-        """Call `deliver` with all changes under `prefix` from that revision on; returns what ends it.
+        """Call `deliver` with all changes under `prefix` from that revision on. Returns a function that ends the watch.
 
         Past changes are delivered before this returns. `deliver` must not change the store.
 
         Raises:
-            CompactedError: some of the past is forgotten.
+            CompactedError: some of the past changes are forgotten.
         """
         oldest = self._history[0].revision if self._history else self.revision + 1
         if from_revision < oldest and oldest > 2:  # noqa: PLR2004 - an empty store has revision 1, so 2 is its first change
             raise CompactedError(f"changes before revision {oldest} are forgotten")
-        # Revisions have no gaps, so it is known how many of the last ones are wanted.
+        # Revisions have no gaps, so the number of wanted revisions is known.
         past = list(islice(reversed(self._history), max(0, self.revision + 1 - from_revision)))
         for changes in reversed(past):
             _deliver(changes, prefix, deliver)
@@ -325,7 +327,7 @@ class KeySpace:
         return end
 
     def _notify(self, made: Changes) -> None:
-        """One object for all watches of a prefix, so that a server can encode it once."""
+        """Deliver one object to all watches of a prefix, so that a server encodes it once."""
         prefixes = dict.fromkeys(
             change.key[:length] for change in made.changes for length in self._lengths if length <= len(change.key)
         )
@@ -348,7 +350,7 @@ class _Lease:
 
 
 def _after_all_with(prefix: str) -> str | None:
-    """The least text that is greater than all that begin with `prefix`, if there is any."""
+    """The smallest string greater than all strings that begin with `prefix`, if there is one."""
     stem = prefix.rstrip(chr(sys.maxunicode))
     return stem[:-1] + chr(ord(stem[-1]) + 1) if stem else None
 
@@ -382,7 +384,7 @@ def _under(made: Changes, prefix: str) -> Changes:
 
 
 def _deliver(made: Changes, prefix: str, deliver: Deliver) -> None:
-    if len(made.changes) == 1:  # most are of a single key, and many may have to be looked at
+    if len(made.changes) == 1:  # the usual case, and many watches may have to check it
         if made.changes[0].key.startswith(prefix):
             deliver(made)
         return

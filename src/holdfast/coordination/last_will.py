@@ -1,12 +1,12 @@
-"""The last will of an agent: when it was killed, and nothing is left of its workers, its lease is revoked at once.
+"""The last will of an agent: after it was killed and its workers are gone, its lease is revoked at once.
 
-Nobody else may do so. Other nodes see at most that a connection broke, and a connection can break while workers run.
-The keeper of the workers has the kernel's word that they are gone, and then becomes a process that runs `main`: an
-ordinary client of the store, with the ordinary proofs. If it does not come through, the lease runs out.
+Nobody else may do that. Other nodes see at most that a connection broke, and a connection can break while workers run.
+The keeper of the workers knows from the kernel that they are gone. It then becomes a process that runs `main`: an
+ordinary client of the store, with the ordinary proofs. If that fails, the lease expires.
 
-The will is a file in memory that the agent and its keepers have, and workers have not, since it holds the job's token.
-The number of the lease is at its beginning, so that the agent can write another one when it registers again. The
-numbers of leases are never used twice, so a will cannot end the lease of a later agent.
+The will is an in-memory file that the agent and its keepers share. Workers have no access, because it holds the job's
+token. The number of the lease is at its beginning, so that the agent can overwrite it when it registers again. The
+numbers of leases are never reused, so a will cannot end the lease of a later agent.
 """
 
 from __future__ import annotations
@@ -28,21 +28,23 @@ if TYPE_CHECKING:
     from holdfast.coordination.store import CoordinationStore
 
 RETRY_S = 0.1
-"""How long after an attempt that failed the next one is made."""
+"""The pause between attempts."""
 
 WILL_MAX_BYTES = 1 << 20
-"""How long a will may be."""
+"""The size limit of a will."""
 
 _LEASE_BYTES = 8
 _BOOT = (
-    # The standard library comes first: the path may begin with the directory of somebody's program.
+    # The standard library comes first: the path may begin with the directory of a user's program.
     "import sys; sys.path += sys.argv[1].split(chr(0x3a)); from holdfast.coordination.last_will import main; main()"
 )
 
 
 class EmbeddedAccess(Struct, frozen=True, tag="embedded"):
-    """How to reach a store that an agent serves. `tls` are the files of the CA, the certificate and its key, if the
-    user has some. `is_local` says that nobody else's machine is on the way. `users` are those of `EmbeddedStore`.
+    """How to reach a store that an agent serves.
+
+    `tls` are the files of the CA, the certificate and its key, if the user has some. `is_local` if the connection stays
+    on this machine. `users` are those of `EmbeddedStore`.
     """
 
     host: str
@@ -65,7 +67,7 @@ class EmbeddedAccess(Struct, frozen=True, tag="embedded"):
 
 
 class EtcdAccess(Struct, frozen=True, tag="etcd"):
-    """How to reach a cluster of etcd: over TLS if certificates are named, and otherwise in plain text."""
+    """How to reach an etcd cluster: over TLS if certificates are named, otherwise in plain text."""
 
     endpoints: tuple[tuple[str, int], ...]
     user: str | None
@@ -93,7 +95,7 @@ class EtcdAccess(Struct, frozen=True, tag="etcd"):
 
 
 class Will(Struct, frozen=True):
-    """`limit_s` is how long an attempt is of any use: the lease has run out by then."""
+    """How to revoke a lease. After `limit_s` an attempt is useless: the lease has expired."""
 
     access: EmbeddedAccess | EtcdAccess
     answer_timeout_s: float
@@ -101,12 +103,12 @@ class Will(Struct, frozen=True):
 
 
 def write(fd: int, will: Will) -> None:
-    """Write all of a will but the lease: it names none yet."""
+    """Write a will without a lease."""
     os.pwrite(fd, NO_LEASE.to_bytes(_LEASE_BYTES, "little") + Encoder().encode(will), 0)
 
 
 def name_lease(fd: int, lease: int) -> None:
-    """Have this lease revoked, and none that was named before."""
+    """Set the lease to revoke, instead of any earlier one."""
     os.pwrite(fd, lease.to_bytes(_LEASE_BYTES, "little"), 0)
 
 
@@ -116,14 +118,14 @@ def read(fd: int) -> tuple[int, Will]:
 
 
 def command(path: Sequence[str]) -> list[str]:
-    """What runs `main`, with modules from these directories; the will's descriptor comes last."""
+    """The command that runs `main` with modules from these directories. Append the will's descriptor to it."""
     return [sys.executable, "-I", "-S", "-c", _BOOT, ":".join(entry for entry in path if os.path.isabs(entry))]
 
 
 def main() -> None:
-    """Revoke the lease, if there is one. Nobody is left to be told whether that worked."""
+    """Revoke the lease, if there is one. Nobody is left to hear whether that worked."""
     lease, will = read(int(sys.argv[2]))
-    # A keeper ignores all signals, and so does what it becomes. This one ends us, whatever we wait for.
+    # The keeper ignores all signals, and this process inherits that. SIGALRM ends it, whatever it waits for.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, will.limit_s)
     if lease != NO_LEASE:
@@ -147,4 +149,4 @@ async def revoke(will: Will, lease: int) -> None:
                 else:
                     return
     except CoordinationError:
-        return  # the lease runs out
+        return  # the lease expires

@@ -1,8 +1,8 @@
-"""Which users of a machine may meet in a store on its loopback. The kernel says whose a connection is.
+"""Which users of a machine may meet in a store on its loopback. The kernel tells who owns a connection.
 
-Such a store is served in plain text, and may have no token. So both ends look: the server before it greets, and the
-client when it was greeted, before it says anything. The client cannot look earlier: the server's socket belongs to
-nobody until it is accepted.
+Such a store is served in plain text, and may have no token. So both ends check: the server before it greets, and the
+client after the greeting, before it sends anything. The client cannot check earlier: nobody owns the server's socket
+until it is accepted.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from holdfast.socket_owners import Address
 
     Users: TypeAlias = frozenset[int] | None
-    """Those who may connect beside the user of this process and root. None are all."""
+    """The users who may connect, besides root and the user of this process. None means all users."""
 
 ROOT_USER = 0
-"""It can read and change every process of the machine anyway."""
+"""root can read and change every process of the machine anyway."""
 
 NOBODY = (
     "no process of this machine is at the other end; if addresses are translated here, --rdzv-conf store_users=any "
@@ -31,9 +31,9 @@ NOBODY = (
 
 
 class LocalUsers:
-    """Judges who is at the other end of connections. `own` is one of our sockets, which the kernel must know.
+    """Checks which user is at the other end of a connection. `own` is one of our sockets, which the kernel must know.
 
-    `can_tell` is False where the kernel cannot be asked: then everybody may connect.
+    `can_tell` is False if the kernel cannot be asked: then every user may connect.
     """
 
     def __init__(self, own: socket, users: frozenset[int]) -> None:
@@ -46,11 +46,11 @@ class LocalUsers:
         self._owners.close()
 
     def stranger(self, connected: socket, name: Address) -> int | None:
-        """The user at the other end, `name`, who may not be there; None if it is one who may.
+        """The user at the other end, `name`, if that user may not connect; None if they may.
 
         Raises:
             LookupError: no process of this machine is there.
-            OSError: the connection was closed, or the kernel cannot say now.
+            OSError: the connection was closed, or the kernel cannot answer now.
         """
         if not self.can_tell:
             if not is_alive(connected):
@@ -65,7 +65,7 @@ class LocalUsers:
 
 
 def why_not_served_by(connected: socket, users: frozenset[int]) -> str:
-    """Why a client must not speak to the server that it is connected to; "" if it may. OSError as above."""
+    """Why a client must not talk to its server; "" if it may. Raises OSError as `LocalUsers.stranger` does."""
     judge = LocalUsers(connected, users)
     try:
         user = judge.stranger(connected, connected.getpeername())
@@ -77,7 +77,7 @@ def why_not_served_by(connected: socket, users: frozenset[int]) -> str:
 
 
 def two_users(*, server: int, client: int) -> str:
-    """Why two users do not meet, and what to do. It has to fit into what a client accepts before a proof."""
+    """Why two users do not meet, and what to do. The text fits into what a client accepts before a proof."""
     return (
         f"the store is user {server}'s, and the node that connects is user {client}'s; for another job choose another "
         f"port, for the same one give all nodes --rdzv-conf store_users={server}+{client}"

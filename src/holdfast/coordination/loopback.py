@@ -1,4 +1,4 @@
-"""Whether a host is the machine itself."""
+"""Loopback addresses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ipaddress
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host`, as it is written, can mean nothing but the machine it is used on."""
+    """Whether `host`, as written, can only mean the machine it is used on."""
     if host.lower() in ("localhost", "ip6-localhost", "ip6-loopback"):
         return True
     try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class MemoryStore(CoordinationStore):
-    """A client of a key space in this process. Several of them share one by being given the same."""
+    """A client of a key space in this process. Clients of the same key space share its data."""
 
     def __init__(self, keyspace: KeySpace | None = None, backlog_max: int = BACKLOG_MAX) -> None:
         self.keyspace = KeySpace() if keyspace is None else keyspace
@@ -70,7 +70,7 @@ class MemoryStore(CoordinationStore):
             watch.close()
 
     def _look_at_the_clock(self) -> float:
-        """End what has run out, and be woken for what runs out next."""
+        """End expired leases, and set a timer for the next one."""
         if self._closed:
             raise StoreUnavailableError("the store was closed", is_gone=True)
         loop = asyncio.get_running_loop()
@@ -94,7 +94,7 @@ class _MemoryWatch(QueuedWatch):
             self._end_delivery = self._store.keyspace.watch(prefix, from_revision, self.deliver)
         except CompactedError as error:
             self.fail(error)
-        if not self._is_wanted:  # there was more past than it may hold
+        if not self._is_wanted:  # the past was larger than its backlog
             self._end()
 
     def _end(self) -> None:

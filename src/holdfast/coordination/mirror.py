@@ -1,4 +1,4 @@
-"""A copy of what is under a prefix that is kept up to date."""
+"""An up-to-date copy of the entries under a prefix."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 async def follow(store: CoordinationStore, prefix: str) -> AsyncGenerator[Snapshot | Changes, None]:
-    """What is there, and then what changes; and again what is there where changes were forgotten.
+    """Yield a snapshot of the entries, then their changes. Yield a new snapshot whenever changes were forgotten.
 
-    It ends when the store is closed. Close it (`aclose`) when it is left early.
+    It ends when the store is closed. If you leave it early, close it with `aclose`.
 
     Raises:
-        StoreUnavailableError: begin anew once the store is there again.
+        StoreUnavailableError: start again once the store is available.
     """
     while True:
         snapshot = await store.get_prefix(prefix)
@@ -36,14 +36,14 @@ async def follow(store: CoordinationStore, prefix: str) -> AsyncGenerator[Snapsh
 
 
 class Mirror:
-    """The entries under a prefix by key, as of `revision`: 0 until there was a snapshot."""
+    """The entries under a prefix by key, as of `revision`: 0 before the first snapshot."""
 
     def __init__(self) -> None:
         self.revision = 0
         self.entries: dict[str, Entry] = {}
 
     def apply(self, news: Snapshot | Changes) -> None:
-        """Take in what `follow` gives. Changes that are older than what is here are left out."""
+        """Apply an item of `follow`. Changes older than this copy are ignored."""
         if isinstance(news, Snapshot):
             self.entries = {entry.key: entry for entry in news.entries}
         elif news.revision <= self.revision:

@@ -1,12 +1,12 @@
-"""The data model: etcd's own, cut to what agents need to meet.
+"""The data model: a subset of etcd's, with what agents need to meet.
 
 The store holds *entries*. Every transaction that changes something gives the whole store a new *revision*, one higher
-than the last; an entry knows the revision that created it and the one that modified it last. A *lease* is a promise
-to come back: keys that are put under it vanish together when it is not kept alive for its time to live. A *watch*
-delivers everything that changes under a prefix, in order and from any revision that is still remembered.
+than the last; an entry knows the revision that created it and the one that modified it last. A *lease* has to be kept
+alive: keys that are put under it vanish together when it is not renewed within its time to live. A *watch* delivers
+everything that changes under a prefix, in order and from any revision that is still remembered.
 
-Records are arrays on the wire, so that a thousand nodes in one of them stay small. They hold no cycles, so those of
-which there are many are kept from the garbage collector (`gc=False`).
+Records are arrays on the wire, so that a record of a thousand nodes stays small. They hold no cycles, so the garbage
+collector does not track the frequent ones (`gc=False`).
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from typing import TypeAlias
 from msgspec import Struct
 
 KEY_MAX_BYTES = 1024
-"""How long a key may be."""
+"""The length limit of a key."""
 
 KEY_SHOWN_CHARS = 120
-"""How much of a key a message shows. The keys of a run have as much, unless its id is long."""
+"""How much of a key a message shows. A run's keys fit, unless its id is long."""
 
 VALUE_MAX_BYTES = 1 << 20
-"""How long a value may be; etcd as it is installed takes requests of 1.5 MiB."""
+"""The size limit of a value. By default etcd accepts requests of 1.5 MiB."""
 
 OPERATIONS_MAX = 128
-"""How many operations or compares a transaction may have, as in etcd."""
+"""The number of operations or compares that a transaction may have, as in etcd."""
 
 TRANSACTION_MAX_BYTES = 5 << 18
-"""How many bytes of values and keys a transaction may put: 1.25 MiB, which leaves room in etcd's 1.5 MiB."""
+"""The limit of the keys and values that a transaction puts: 1.25 MiB, which leaves room in etcd's 1.5 MiB."""
 
 NO_LEASE = 0
 
 STORE_ID_BYTES = 16
-"""How long the identity of an embedded store is."""
+"""The length of an embedded store's identity."""
 
 
 class Entry(Struct, frozen=True, array_like=True, gc=False):
@@ -54,28 +54,28 @@ class Snapshot(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Change(Struct, frozen=True, array_like=True, gc=False):
-    """A key that was put or deleted; without an entry it was deleted."""
+    """A key that was put or deleted. `entry` is None if it was deleted."""
 
     key: str
     entry: Entry | None = None
 
 
 class Changes(Struct, frozen=True, array_like=True, gc=False):
-    """What one transaction changed under a watched prefix."""
+    """The changes of one transaction under a watched prefix."""
 
     revision: int
     changes: tuple[Change, ...]
 
 
 class Created(Struct, frozen=True, array_like=True, tag="c"):
-    """True if the key was created by this revision; 0 is for a key that is not there."""
+    """True if this revision created the key; 0 means that the key does not exist."""
 
     key: str
     revision: int
 
 
 class Modified(Struct, frozen=True, array_like=True, tag="m"):
-    """True if the key was last modified by this revision; 0 is for a key that is not there."""
+    """True if this revision was the last to modify the key; 0 means that the key does not exist."""
 
     key: str
     revision: int
@@ -100,9 +100,9 @@ Operation: TypeAlias = Put | Delete | DeletePrefix
 
 
 class Transaction(Struct, frozen=True, array_like=True):
-    """If all of `compares` hold, do `then`, else do `otherwise`; all of it or nothing, and as one revision.
+    """If all of `compares` hold, do `then`, else do `otherwise`: atomically, and as one revision.
 
-    As in etcd, one list may name a key once: the order of operations within a revision means nothing.
+    As in etcd, one list may name a key only once: operations within a revision have no order.
     """
 
     compares: tuple[Compare, ...]
@@ -111,16 +111,16 @@ class Transaction(Struct, frozen=True, array_like=True):
 
 
 class Outcome(Struct, frozen=True, array_like=True):
-    """Whether the compares held, and the store's revision after it."""
+    """Whether the compares held, and the store's revision afterwards."""
 
     succeeded: bool
     revision: int
 
 
 class Lease(Struct, frozen=True, array_like=True):
-    """A lease that was granted, and how long it lasts from each time that it is kept alive.
+    """A granted lease, and how long it lasts after each renewal.
 
-    The store may grant more than it was asked for, never less.
+    The store may grant a longer lease than requested, never a shorter one.
     """
 
     id: int
@@ -128,12 +128,12 @@ class Lease(Struct, frozen=True, array_like=True):
 
 
 def absent(key: str) -> Created:
-    """True if there is no such key."""
+    """True if the key does not exist."""
     return Created(key, 0)
 
 
 def check(transaction: Transaction) -> None:
-    """Raises ValueError for what no engine accepts. Its text is short, whatever the keys are."""
+    """Raise ValueError for a transaction that no engine accepts. The message is short, whatever the keys are."""
     for operations in (transaction.then, transaction.otherwise):
         if max(len(operations), len(transaction.compares)) > OPERATIONS_MAX:
             raise ValueError(f"a transaction has more than {OPERATIONS_MAX} operations or compares")
@@ -163,6 +163,6 @@ def check_key(key: str) -> None:
 
 
 def shown(key: str) -> str:
-    """As much of a key as a message needs."""
-    text = repr(key[: KEY_SHOWN_CHARS + 1])  # of a control character it has four or more
+    """The part of a key that a message shows."""
+    text = repr(key[: KEY_SHOWN_CHARS + 1])  # cut first: a control character's repr has four characters or more
     return text if len(text) <= KEY_SHOWN_CHARS else f"{text[:KEY_SHOWN_CHARS]}..."

@@ -1,4 +1,4 @@
-"""A key and a certificate for one store. Nobody verifies the certificate itself: see `tls`."""
+"""A key and a certificate for one store. The certificate itself is not verified: see `tls`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Messages of a protocol that protobuf describes, made when they are first needed.
+"""Protobuf messages, made when they are first needed.
 
-protobuf is an optional package, so nothing of it is imported before that. A schema has a pool of descriptors of its
-own: in protobuf's default pool every name can be taken once, and a process may have stubs of the same protocol from
-another package. Code that protoc generates for Python is bound to some versions of protobuf; a descriptor is not.
+protobuf is an optional package, so it is not imported before that. Each schema has its own descriptor pool: in
+protobuf's default pool every name can be used once, and a process may have stubs of the same protocol from another
+package. Code that protoc generates for Python requires certain versions of protobuf; a descriptor does not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Schema:
-    """What a `.proto` file says: its `FileDescriptorProto`, in base64."""
+    """The contents of a `.proto` file: its `FileDescriptorProto`, in base64."""
 
     def __init__(self, package: str, descriptor: str) -> None:
         self._package = package
@@ -25,10 +25,10 @@ class Schema:
         self._pool: Any = None
 
     def message(self, name: str) -> Any:
-        """The class of a message: `__getattr__` of a module.
+        """The class of a message. Use it as `__getattr__` of a module.
 
         Raises:
-            AttributeError: there is none of this name.
+            AttributeError: there is no message of this name.
         """
         if not name.startswith("_"):
             from google.protobuf import message_factory
@@ -42,7 +42,7 @@ class Schema:
     def caller(
         self, channel: Any, service: str, method: str, reader: Callable[[Callable[[bytes], Any]], Callable[..., Any]]
     ) -> Any:
-        """What calls a method by a channel of gRPC. Of a parser `reader` makes what reads the answers."""
+        """A callable for a method on a gRPC channel. `reader` turns a parser into the function that reads answers."""
         from google.protobuf import message_factory
 
         name = f"{self._package}.{service}"

@@ -1,4 +1,4 @@
-"""A watch whose changes are brought to it and wait until they are read."""
+"""A watch with a queue of changes that were delivered but not read."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ if TYPE_CHECKING:
     from holdfast.coordination.model import Change, Changes
 
 BACKLOG_MAX = 10_000
-"""How many batches of changes a watch holds for a reader that does not read; beyond it, the reader has to read anew."""
+"""The number of batches that a watch holds for a slow reader. Beyond it, the reader must start with a snapshot."""
 
 BACKLOG_MAX_BYTES = 64 << 20
-"""How many bytes they may take together: as much as the history of a store that an agent serves."""
+"""The size limit of the held batches: the same as the history of an embedded store."""
 
 CHANGE_BYTES = 384
-"""What a change takes beside its key and value, as `keyspace` counts it, which clients do not import."""
+"""The cost of a change beside its key and value, as in `keyspace`, which clients do not import."""
 
 WIDE_CHAR_BYTES = 8
-"""What a character takes in a key that is not all ASCII, likewise."""
+"""The cost of a character in a key that is not all ASCII, as in `keyspace`."""
 
 
 class QueuedWatch(Watch):
-    """Engines bring changes with `deliver` and say with `fail` that there will be no more.
+    """Engines pass changes to `deliver`, and end the watch with `fail`.
 
-    `_end` is called once, when nothing more is wanted. What was delivered before a failure is read before it.
+    `_end` is called once, when no more changes are wanted. Changes that were delivered before a failure are read first.
     """
 
     def __init__(self, backlog_max: int = BACKLOG_MAX, backlog_max_bytes: int = BACKLOG_MAX_BYTES) -> None:
         self._backlog: deque[tuple[Changes, int]] = deque()
-        """The changes that wait, and how many bytes each batch takes."""
+        """The unread batches, and the size of each."""
 
         self._backlog_max = backlog_max
         self._backlog_max_bytes = backlog_max_bytes
@@ -47,7 +47,7 @@ class QueuedWatch(Watch):
             return
         size = sum(map(_bytes_of, changes.changes))
         is_full = len(self._backlog) >= self._backlog_max or self._backlog_bytes + size > self._backlog_max_bytes
-        # One batch is let in by itself, whatever it takes: to read anew would bring as much.
+        # A single batch always fits, whatever its size: a new snapshot would be as large.
         if is_full and self._backlog:
             self.fail(CompactedError("changes were forgotten before they were read"))
         else:
@@ -86,7 +86,7 @@ class QueuedWatch(Watch):
         self._end()
 
     def _end(self) -> None:
-        """For engines: whoever delivers can stop."""
+        """Called once when no more changes are wanted: engines stop delivering."""
 
 
 def _bytes_of(change: Change) -> int:

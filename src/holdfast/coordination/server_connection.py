@@ -1,4 +1,4 @@
-"""The server's end of a connection: proof first, then requests; output is bounded, and input waits for output."""
+"""The server's end of a connection: first the proof, then requests. Output is bounded, and input waits for output."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ if TYPE_CHECKING:
     from holdfast.coordination.wire import Answer
 
     class Listener(Protocol):
-        """Who is told of a connection: that it has `begun` with TLS, that it wants to go on with it, that the client
-        has proved itself, why it was refused, and that it is no more.
+        """The observer of a connection.
+
+        It is told when the connection has `begun` TLS and when it wants its turn to go on with that, when the client
+        has proved itself or was refused, and when the connection has ended.
         """
 
         def begun(self, connection: ServerConnection, source: str) -> None: ...
@@ -49,34 +51,35 @@ if TYPE_CHECKING:
 
 
 UNPROVEN_MAX_BYTES = 64 << 10
-"""How much a client may send before it has proved itself. Its certificates are in there, if it has some."""
+"""How much a client may send before it has proved itself, including its certificates, if it has any."""
 
 UNPROVEN_READ_MAX_BYTES = 4 << 10
-"""How much is read at once from a client without proof. It may have to wait for its turn, and so would what was read;
-the rest waits in the kernel."""
+"""How much is read at once from an unproven client. It may have to wait for its turn, and so would the data; the rest
+stays in the kernel."""
 
 READ_MAX_BYTES = 256 << 10
-"""How much is read at once from a client that has proved itself."""
+"""How much is read at once from a proven client."""
 
 OUTBOX_MAX_BYTES = 16 << 20
-"""How much may wait for a client that does not read, before it is dropped."""
+"""How much may wait for a client that does not read, before the client is dropped."""
 
 OUTBOX_FULL_BYTES = 1 << 20
 """How much may wait for a client before its next request has to wait, too."""
 
 PIECE_BYTES = 64 << 10
-"""How much is handed to the transport at once. It copies what the kernel does not take, for each connection."""
+"""How much is passed to the transport at once. For each connection, it copies what the kernel does not take."""
 
 TEXT_MAX_CHARS = 200
-"""How long the line may be that says why a connection ends; it fits into what the client accepts before the proof."""
+"""The length limit of the reason for ending a connection. It fits into what a client accepts before the proof."""
 
 LINGER_S = 1.0
-"""How long a client has time to read why its connection ends."""
+"""How long a client has to read why its connection ends."""
 
 
 class Common:
-    """What all connections of a server share: the last message that was encoded, for those that go to many, the count
-    of what is held for clients, and the place where bytes are read to.
+    """State that all connections of a server share.
+
+    The last encoded message, because many clients may get the same one; the count of held bytes; and the read buffer.
     """
 
     def __init__(self) -> None:
@@ -86,7 +89,7 @@ class Common:
         self._body: bytes | None = None
 
     def encode(self, message: object) -> bytes | None:
-        """None if it is longer than an answer may be."""
+        """Encode a message. None if it is longer than an answer may be."""
         if message is not self._message:
             body = encode(message)
             self._body = body if len(body) <= ANSWER_MAX_BYTES else None
@@ -95,7 +98,7 @@ class Common:
 
 
 class ServerConnection(asyncio.BufferedProtocol):
-    """`source` is whom the client's address counts for."""
+    """The server's end of a connection. `source` is the source that the client's address counts for."""
 
     def __init__(
         self,
@@ -131,13 +134,13 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._linger: asyncio.TimerHandle | None = None
 
     def drop(self) -> None:
-        """End the connection for a reason of the server's own."""
+        """Abort the connection for a reason of the server's own."""
         self._is_over = True
         self._let_go()
         if self._transport is not None:
             self._transport.abort()
 
-    # What the transport calls
+    # Called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -172,7 +175,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._take_data(data)
 
     def shake_hands(self, data: bytes) -> None:
-        """It is this connection's turn: what it sent before it has proved itself."""
+        """Process data from an unproven client: it is this connection's turn."""
         if self._is_over:
             return
         assert self._transport is not None
@@ -187,7 +190,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._take_frames()
 
     def eof_received(self) -> bool:
-        return False  # the transport closes itself
+        return False  # let the transport close itself
 
     def connection_lost(self, _error: Exception | None) -> None:
         if self._linger is not None:
@@ -196,7 +199,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._let_go()
         if self._session is not None:
             self._service.leave(self._session)
-        # No garbage collector has to find these: until it comes, those of a flood would take hundreds of megabytes.
+        # Break reference cycles here: until the garbage collector ran, a flood's sessions would take hundreds of
+        # megabytes.
         self._session = self._tls_session = None
         self._listener.ended(self)
 
@@ -215,7 +219,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     # Input
 
     def _open_seal(self, data: bytes, tls: ServerTls) -> bytes:
-        """What the client said in what it sent. The session is made when the first bytes come."""
+        """Decrypt data from the client. The session is made when the first bytes arrive."""
         import ssl
 
         from holdfast.coordination.tls_session import TlsSession
@@ -230,7 +234,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         try:
             text = session.receive(data)
         except ssl.SSLError as error:
-            self._transport.write(session.to_send())  # an alert tells the client why
+            self._transport.write(session.to_send())  # the TLS alert tells the client why
             self._listener.refused(self.source, f"no TLS: {error.reason or error}")
             self._is_over = True
             self._transport.close()
@@ -294,7 +298,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._tell(channel, answer)
 
     def _part(self, why: Failed) -> None:
-        """Say why, and end the connection. It is not read from any more, so nobody can keep it by talking."""
+        """Send the reason, and end the connection. Nothing more is read, so a client cannot keep it open by sending."""
         assert self._transport is not None
         self._send(THE_CONNECTION, encode(why))
         self._is_over = True
@@ -315,7 +319,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if body is not None:
             self._send(channel, body)
         elif isinstance(message, Changed):
-            self.drop()  # it must not miss a change; when it comes back, it hears that those are forgotten
+            self.drop()  # a client must not miss a change; after it reconnects, it gets CompactedError
         else:
             self._send(channel, encode(Failed(Reason.VALUE, f"an answer of more than {ANSWER_MAX_BYTES} bytes")))
 
@@ -357,13 +361,13 @@ class ServerConnection(asyncio.BufferedProtocol):
         assert self._transport is not None
         self._transport.write(data if self._tls_session is None else self._tls_session.seal(data))
 
-    # What is held
+    # Held data
 
     def _is_waiting(self) -> bool:
         return bool(self._outbox or self._incoming_bytes)
 
     def _count_incoming(self) -> None:
-        """What has come and was not taken: a request that is not all there, or those that wait for the outbox."""
+        """Count unprocessed input: an incomplete request, or requests that wait for the outbox."""
         size = self._frames.held_bytes
         if size != self._incoming_bytes and not self._is_over:
             self._held.bytes += size - self._incoming_bytes

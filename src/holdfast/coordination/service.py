@@ -1,7 +1,7 @@
-"""The key space as clients see it: requests in, answers out, and leases that end in time.
+"""The key space as clients see it: requests in, answers out, and leases that expire on time.
 
-The end of a connection means nothing to leases. A connection can break while its client lives, and that client counts
-on all of its lease: its workers run until the fence. A lease ends early only when somebody revokes it.
+The end of a connection does not affect leases. A connection can break while its client lives, and that client relies on
+its whole lease: its workers run until the fence. A lease ends early only when it is revoked.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ if TYPE_CHECKING:
     Tell: TypeAlias = Callable[[int, Changed], None]
 
 LISTED_MAX = 16
-"""How many answers are kept for those who ask for the same prefix: all nodes of a run ask for one or two."""
+"""The number of cached prefix listings: all nodes of a run ask for one or two prefixes."""
 
 WATCHES_MAX = 1_000
-"""How many watches a connection may have."""
+"""The number of watches that a connection may have."""
 
 WATCHES_IN_ALL_MAX = 50_000
-"""How many watches there may be. Each takes 1 KiB and what its prefix takes. 10,000 nodes have one or two each. One
-source may have as many as are still free, so half of them."""
+"""The number of watches in all. Each takes 1 KiB plus its prefix. 10,000 nodes have one or two each. One source may
+have as many as are still free, so at most half of them."""
 
 
 class Session:
-    """One client: its watches, how it is told of changes, and the source that it counts for."""
+    """One client: its watches, the callback for changes, and the source that it counts for."""
 
     __slots__ = ("source", "tell", "watches")
 
@@ -66,7 +66,7 @@ class Session:
 
 
 class Service:
-    """Carries out requests on a key space and ends leases in time. For one event loop, whose clock it uses."""
+    """Carries out requests on a key space and ends expired leases. For one event loop, whose clock it uses."""
 
     def __init__(self, keyspace: KeySpace, loop: asyncio.AbstractEventLoop) -> None:
         self.keyspace = keyspace
@@ -84,7 +84,7 @@ class Service:
             self._expiry = None
 
     def answer(self, session: Session, channel: int, request: Request) -> Answer | None:
-        """Carry out a request; None where there is nothing to say."""
+        """Carry out a request. None if it has no answer."""
         try:
             return self._HANDLERS[type(request)](self, session, channel, request)
         except LeaseLostError as error:
@@ -97,7 +97,7 @@ class Service:
             return Failed(Reason.VALUE, str(error))
 
     def leave(self, session: Session) -> None:
-        """A client's connection is no more. Its leases keep their time."""
+        """A client's connection has ended: end its watches. Its leases keep their remaining time."""
         for end in session.watches.values():
             end()
             self._watches.give_back(session.source)
@@ -109,7 +109,7 @@ class Service:
         return Found(self.keyspace.get(request.key))
 
     def _get_prefix(self, _session: Session, _channel: int, request: GetPrefix) -> Listed:
-        """The same object while nothing changes: those who come back all at once all ask for the same."""
+        """A listing, as the same object until a change: clients that reconnect together ask for the same prefix."""
         self._forget_listed()
         _check_prefix(request.prefix)
         if len(self._listed) >= LISTED_MAX:
@@ -117,7 +117,7 @@ class Service:
         listed = self._listed.get(request.prefix)
         if listed is None:
             snapshot = self.keyspace.get_prefix(request.prefix)
-            if self.keyspace.entries_bytes > ANSWER_MAX_BYTES:  # rarely; otherwise any part of them is short enough
+            if self.keyspace.entries_bytes > ANSWER_MAX_BYTES:  # rare; otherwise every listing is short enough
                 _check_length(snapshot)
             listed = self._listed[request.prefix] = Listed(snapshot)
         return listed
@@ -175,7 +175,11 @@ class Service:
     }
 
     def _forget_listed(self) -> None:
-        """After every change, not only before the next listing: they may be all that holds what was deleted."""
+        """Clear cached listings after a change.
+
+        Call it after every change, not only before the next listing: the cache may be all that still holds deleted
+        entries.
+        """
         if self._listed_revision != self.keyspace.revision:
             self._listed.clear()
             self._listed_revision = self.keyspace.revision
@@ -189,7 +193,7 @@ class Service:
     # Leases
 
     def _set_alarm(self) -> None:
-        """Be woken when the next lease runs out."""
+        """Set a timer for the next lease that expires."""
         next_expiry = self.keyspace.next_expiry()
         if next_expiry is None or (self._expiry is not None and self._expiry.when() <= next_expiry):
             return
@@ -198,7 +202,10 @@ class Service:
         self._expiry = self._loop.call_at(next_expiry, self._expire)
 
     def _expire(self) -> None:
-        """Not upon requests: after a pause, those that keep a lease alive are read before it is ended."""
+        """End expired leases.
+
+        Only the timer does this, not requests: after a pause, keep-alives are read before leases end.
+        """
         self._expiry = None
         self.keyspace.expire(self._loop.time())
         self._forget_listed()
@@ -206,12 +213,12 @@ class Service:
 
 
 def _check_length(snapshot: Snapshot) -> None:
-    """Before it is encoded: that would take as much memory again."""
+    """Refuse a listing that is too long, before encoding it takes as much memory again."""
     size = sum(len(entry.key) + len(entry.value) for entry in snapshot.entries)
     if size > ANSWER_MAX_BYTES:
         raise ValueError(f"an answer of {size} bytes, more than {ANSWER_MAX_BYTES}; ask for a longer prefix")
 
 
 def _check_prefix(prefix: str) -> None:
-    if prefix:  # all keys
+    if prefix:  # the empty prefix means all keys
         check_key(prefix)

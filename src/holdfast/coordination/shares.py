@@ -1,14 +1,14 @@
-"""Who may have how many of something that there is a limit of.
+"""Fair shares of a limited resource.
 
-A source may have as many as are still free. So one alone gets half of all, and two that take turns get a third each. A
-source that takes whatever it can get leaves half of what it found to those who come later.
+A source may have as many units as are still free. So a single source gets half of all, and two that take turns get a
+third each. A greedy source leaves half of what it found to later ones.
 """
 
 from __future__ import annotations
 
 
 class Shares:
-    """Counts what each source has. `taken` is what all of them have."""
+    """Counts the units of each source. `taken` is the total."""
 
     __slots__ = ("_limit", "_of", "taken")
 
@@ -21,16 +21,16 @@ class Shares:
         return self._of.get(source, 0)
 
     def has_room(self, source: str) -> bool:
-        """Whether this source may have one more."""
+        """Whether this source may have one more unit."""
         return self.of(source) < self._limit - self.taken
 
     def take(self, source: str) -> None:
-        """One more for this source, whether there is room or not."""
+        """Count one more unit for this source, whether there is room or not."""
         self._of[source] = self.of(source) + 1
         self.taken += 1
 
     def give_back(self, source: str) -> None:
-        """One that it had taken."""
+        """Return one unit of this source."""
         self.taken -= 1
         self._of[source] -= 1
         if not self._of[source]:

@@ -1,4 +1,4 @@
-"""The interface of every engine: what agents that meet need of a store."""
+"""The interface of every engine: the store that agents meet in."""
 
 from __future__ import annotations
 
@@ -14,52 +14,52 @@ if TYPE_CHECKING:
 class CoordinationStore(ABC):
     """Keys with revisions, transactions, leases and watches.
 
-    All of it is for one asyncio event loop. Every method may raise `StoreUnavailableError`, after which it can be
-    called again: an engine connects anew by itself. `StoreRefusedError` is final.
+    A store is for one asyncio event loop. Every method may raise `StoreUnavailableError`; call it again later, because
+    an engine reconnects by itself. `StoreRefusedError` is final.
     """
 
     @abstractmethod
     async def get(self, key: str) -> Entry | None:
-        """The entry of `key`, if there is one."""
+        """The entry of `key`, or None."""
 
     @abstractmethod
     async def get_prefix(self, prefix: str) -> Snapshot:
-        """Everything under `prefix`, as of one revision."""
+        """All entries under `prefix`, as of one revision."""
 
     @abstractmethod
     async def transact(self, transaction: Transaction) -> Outcome:
-        """Carry out a transaction. ValueError is for one that no engine accepts.
+        """Carry out a transaction. Raises ValueError for one that no engine accepts.
 
         Raises:
-            LeaseLostError: it puts a key under a lease that is no more. Nothing was changed.
+            LeaseLostError: it puts a key under a lease that is gone. Nothing was changed.
         """
 
     @abstractmethod
     async def grant(self, ttl_s: float) -> Lease:
-        """A new lease; the store may make it longer than `ttl_s`."""
+        """A new lease. The store may make it longer than `ttl_s`."""
 
     @abstractmethod
     async def keep_alive(self, lease_id: int) -> float:
-        """Start the lease's time to live again; returns how long it is, in seconds.
+        """Renew a lease. Returns its time to live, in seconds.
 
         Raises:
-            LeaseLostError: the lease is no more, and neither are its keys.
+            LeaseLostError: the lease and its keys are gone.
         """
 
     @abstractmethod
     async def revoke(self, lease_id: int) -> None:
-        """End a lease and delete its keys. One that is no more is no error."""
+        """End a lease and delete its keys. Not an error if the lease is already gone."""
 
     @abstractmethod
     def watch(self, prefix: str, from_revision: int) -> Watch:
-        """What changes under `prefix` from that revision on, itself included."""
+        """Watch the changes under `prefix`, starting with `from_revision`."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Let go of connections. Leases stay until they run out."""
+        """Close all connections. Leases stay until they expire."""
 
     def local_address(self) -> str | None:
-        """The address of this machine that the store is reached from, or None where there is no connection."""
+        """Our end of the connection to the store, or None without a connection."""
         return None
 
     async def __aenter__(self) -> Self:
@@ -70,10 +70,10 @@ class CoordinationStore(ABC):
 
 
 class Watch(ABC):
-    """An asynchronous iterator over changes, one batch for each revision, in order, none left out.
+    """An asynchronous iterator over changes: one batch per revision, in order, without gaps.
 
     It ends when it is closed. It raises `CompactedError` when changes were forgotten before they could be delivered,
-    and `StoreUnavailableError` when the store does not answer; after either, what is there has to be read again.
+    and `StoreUnavailableError` when the store does not answer. After either, read the entries again.
     """
 
     def __aiter__(self) -> Self:
@@ -84,4 +84,4 @@ class Watch(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End it; an iteration that waits ends, too."""
+        """End the watch. An iteration that waits ends, too."""

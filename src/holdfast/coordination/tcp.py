@@ -1,4 +1,4 @@
-"""What both ends of a connection ask of TCP, and how one of several addresses is reached."""
+"""TCP options for both ends of a connection, and connecting to one of several addresses."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     Found: TypeAlias = tuple[int, int, int, str, Any]
 
 SILENCE_MAX_S = 10
-"""How long a peer may leave data or probes without acknowledgement until the kernel ends the connection."""
+"""How long a peer may leave data or probes unacknowledged before the kernel ends the connection."""
 
 PROBE_AFTER_S = 4
-"""How long a connection is idle until the kernel asks whether the peer is still there, and how often it asks again."""
+"""How long a connection is idle before the kernel probes the peer, and the interval of further probes."""
 
 
 def set_options(connection: socket.socket) -> None:
-    """No waiting to fill packets, and an end for connections to peers that are gone without a word."""
+    """Send small packets at once, and end connections to peers that vanished."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PROBE_AFTER_S)
@@ -29,8 +29,8 @@ def set_options(connection: socket.socket) -> None:
 
 
 async def resolve(host: str, port: int, family: int = socket.AF_UNSPEC) -> Sequence[Found]:
-    """The addresses of a host; of none, all that this machine has. OSError if there are none."""
-    try:  # an address as such needs no thread
+    """The addresses of a host; for an empty host, all addresses of this machine. Raises OSError if there are none."""
+    try:  # an IP address needs no thread
         flags = socket.AI_NUMERICHOST | socket.AI_PASSIVE
         return socket.getaddrinfo(host or None, port, family, socket.SOCK_STREAM, 0, flags)
     except socket.gaierror:
@@ -39,10 +39,10 @@ async def resolve(host: str, port: int, family: int = socket.AF_UNSPEC) -> Seque
 
 
 async def reach(found: Sequence[Found], source: str | None, timeout_s: float) -> socket.socket:
-    """A connected socket to the first address that answers; each gets an equal part of the time.
+    """A socket connected to the first address that answers. Each address gets an equal share of the timeout.
 
     Raises:
-        OSError: none of them did. ConnectionRefusedError if all refused.
+        OSError: no address answered. ConnectionRefusedError if all refused.
     """
     failures: list[OSError] = []
     for family, kind, protocol, _, address in found:
@@ -67,5 +67,5 @@ async def _connect(connection: socket.socket, source: str | None, address: Any) 
     if source is not None:
         connection.bind((source, 0))
     await asyncio.get_running_loop().sock_connect(connection, address)
-    if connection.getsockname() == connection.getpeername():  # a free port of this machine can reach itself
+    if connection.getsockname() == connection.getpeername():  # a socket can connect to itself on a free local port
         raise ConnectionRefusedError(f"nobody listens at {address}")

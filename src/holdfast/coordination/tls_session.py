@@ -1,8 +1,7 @@
-"""One end of a TLS connection without input or output: what the peer sent goes in, what it said and what to send come
-out.
+"""One end of a TLS connection without I/O: encrypted data goes in, plain text and data to send come out.
 
-asyncio's own TLS holds 256 KiB for every connection from the moment it is accepted. This one holds what OpenSSL needs,
-and begins when there is something to read.
+asyncio's own TLS holds 256 KiB for every connection from the moment it is accepted. This one holds only what OpenSSL
+needs, and begins when there is something to read.
 """
 
 from __future__ import annotations
@@ -11,19 +10,19 @@ import ssl
 from hashlib import sha256
 
 READ_MAX_BYTES = 256 << 10
-"""How much is taken out of the session at once."""
+"""How much is read from the session at once."""
 
 NO_BINDING = b""
-"""What proofs are bound to on a connection without TLS."""
+"""The binding of proofs on a connection without TLS."""
 
 
 def binding_of(certificate: bytes) -> bytes:
-    """What proofs are bound to on a connection whose server shows this certificate (in DER format)."""
+    """The binding of proofs on a connection whose server has this certificate (in DER format)."""
     return sha256(certificate).digest()
 
 
 class TlsSession:
-    """Every method may raise `ssl.SSLError`, and the connection is of no use after that."""
+    """A TLS session. Every method may raise `ssl.SSLError`; after that the connection is useless."""
 
     def __init__(
         self, context: ssl.SSLContext, *, server_side: bool = False, server_hostname: str | None = None
@@ -34,7 +33,7 @@ class TlsSession:
         self.is_established = False
 
     def receive(self, data: bytes) -> bytes:
-        """Take in what the peer sent; returns what it said. There may be something `to_send` after it."""
+        """Decrypt data from the peer. Afterwards there may be something `to_send`."""
         self._incoming.write(data)
         try:
             if not self.is_established:
@@ -54,16 +53,16 @@ class TlsSession:
         return b"".join(pieces)
 
     def seal(self, data: bytes | memoryview) -> bytes:
-        """What to send in place of `data`, once the session is established."""
+        """Encrypt `data` for sending, once the session is established."""
         self._object.write(data)
         return self._outgoing.read()
 
     def to_send(self) -> bytes:
-        """What the session itself wants to have sent."""
+        """Data that the session itself has to send."""
         return self._outgoing.read()
 
     def binding(self) -> bytes:
-        """What proofs are bound to, on the client's side."""
+        """The binding of proofs, on the client's side."""
         certificate = self._object.getpeercert(binary_form=True)
         assert certificate is not None, "a server always shows one"
         return binding_of(certificate)

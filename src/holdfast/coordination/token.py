@@ -1,4 +1,4 @@
-"""Where the job's token comes from: the secret that nodes prove to each other that they know."""
+"""The source of the job's token: the secret that nodes prove to each other."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 TOKEN_MAX_BYTES = 4096
-"""How long a token may be."""
+"""The longest token."""
 
 TOKEN_MIN_BYTES = 16
-"""How long it must be where other machines can connect. Whoever takes the store's place hears a proof, and can try
-250,000 tokens a second on it with one core."""
+"""The shortest token where other machines can connect. An impostor of the store receives a proof, and can try 250,000
+tokens a second on it with one core."""
 
 
 def find_token(given: str | None, token_file: str | None, environ: Mapping[str, str]) -> bytes:
     """The token: as given, else from the file, else HOLDFAST_TOKEN, else from HOLDFAST_TOKEN_FILE, else empty.
 
-    White space around it is no part of it, so that a file may end with a new line. A file that others may read is
-    used, and a person is told: where a file comes from a mounted secret, its mode is often not the user's to choose.
+    White space around it is stripped, so that a file may end with a new line. A file that others can read is accepted
+    with a warning: for a mounted secret, the user often cannot choose the mode.
 
     Raises:
         InputError: a token is empty where one was given, or too long, or its file cannot be read.
@@ -44,7 +44,7 @@ def check_strength(token: bytes, where: str) -> None:
     """Refuse a token that does not protect a store which other machines can reach.
 
     Raises:
-        InputError: there is none, or it is too short.
+        InputError: there is no token, or it is too short.
     """
     if len(token) >= TOKEN_MIN_BYTES:
         return

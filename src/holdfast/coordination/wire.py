@@ -1,9 +1,9 @@
-"""What goes over a connection between a client and the embedded server.
+"""The wire protocol between a client and the embedded server.
 
 Everything is a *frame*: the length of its body and a channel, four bytes each, then the body, one message in msgpack.
-The channel is the number that the client gave to its request. Answers carry the number of what they answer, changes
-that of the watch they belong to, and 0 is for the connection itself. The channel is outside of the body, so that a body
-that goes to a thousand clients is encoded once.
+The channel is the number that the client gave to its request. An answer carries the number of its request, a change
+that of its watch, and 0 is for the connection itself. The channel is outside of the body, so that a body that goes to a
+thousand clients is encoded once.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from holdfast.coordination.model import (  # noqa: TC001 - msgspec reads the ann
 from holdfast.decoding import UndecodableError, decoded
 
 FRAME_MAX_BYTES = 4 << 20
-"""How long the body of a request may be."""
+"""The size limit of a request's body."""
 
 ANSWER_MAX_BYTES = 64 << 20
-"""How long the body of an answer may be. It can hold more than one request can write."""
+"""The size limit of an answer's body. An answer can hold the data of many requests."""
 
 UNPROVEN_FRAME_MAX_BYTES = 1 << 10
-"""How long a body may be before the other side has proved that it knows the token."""
+"""The size limit of a body before the other side has proved that it knows the token."""
 
 THE_CONNECTION = 0
 """The channel of messages about the connection itself."""
@@ -44,26 +44,26 @@ HEADER = struct.Struct("!II")
 
 
 class ProtocolError(Exception):
-    """The peer does not keep to the protocol."""
+    """The peer violates the protocol."""
 
 
 class Reason(StrEnum):
-    """Why there is no other answer."""
+    """Why a request failed."""
 
     VALUE = "value"
     """The request has a value that no engine accepts: ValueError."""
 
     FULL = "full"
-    """There is no room for it now: StoreUnavailableError, since there may be later."""
+    """There is no room now, but there may be later: StoreUnavailableError."""
 
     LEASE_LOST = "lease lost"
     COMPACTED = "compacted"
 
     REFUSED = "refused"
-    """The client has not proved that it may be here. The connection ends."""
+    """The client has not proved that it knows the token. The connection ends."""
 
     PROTOCOL = "protocol"
-    """The client does not keep to the protocol. The connection ends."""
+    """The client violates the protocol. The connection ends."""
 
 
 # Requests
@@ -94,7 +94,7 @@ class Revoke(Struct, frozen=True, array_like=True, tag="revoke"):
 
 
 class WatchFrom(Struct, frozen=True, array_like=True, tag="watch"):
-    """Changes come over this request's channel from now on, the past ones before the answer."""
+    """Watch changes. They come over this request's channel from now on, past ones before the answer."""
 
     prefix: str
     from_revision: int
@@ -139,7 +139,7 @@ class Watching(Struct, frozen=True, array_like=True, tag="watching"):
 
 
 class Changed(Struct, frozen=True, array_like=True, tag="changed"):
-    """What a watch is for. It answers nothing."""
+    """Changes of a watch. Not an answer to a request."""
 
     changes: Changes
 
@@ -197,10 +197,10 @@ def frame(channel: int, body: bytes) -> bytes:
 
 
 class Frames:
-    """Bytes come in as they come, frames go out whole.
+    """Splits a byte stream into whole frames.
 
-    What is held is one body at most, as far as it has come, and what was fed last until it is taken. A body that comes
-    in pieces is put together in one place, so that it costs the same whatever the pieces are.
+    It holds at most one body, as far as it has arrived, and the last chunk until that is taken. A body in pieces is
+    assembled in one buffer, so that its cost does not depend on the pieces.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -220,20 +220,20 @@ class Frames:
         self._offset = 0
 
     def has_more(self) -> bool:
-        """Whether something was fed that was not taken."""
+        """Whether fed data is left that was not taken."""
         return self._body is not None or self._offset < len(self._data)
 
     def take(self) -> tuple[int, bytes | bytearray] | None:
-        """The next frame's channel and body, or None if it is not all there.
+        """The next frame's channel and body, or None if it is incomplete.
 
         Raises:
-            ProtocolError: it is longer than the limit. This is known from its header.
+            ProtocolError: the frame is longer than the limit. Its header shows that.
         """
         if self._body is not None:
             return self._fill(self._body)
         start = self._offset + HEADER.size
         if len(self._data) < start:
-            self.feed(b"")  # what was taken is let go
+            self.feed(b"")  # release the taken data
             return None
         length, self._channel = HEADER.unpack_from(self._data, self._offset)
         if length > self.limit_bytes:
@@ -241,7 +241,7 @@ class Frames:
         self._offset = start
         if len(self._data) - start < length:
             self._length = length
-            self._body = bytearray()  # it grows with what comes: a header alone says nothing true
+            self._body = bytearray()  # grow with the data: the header's length may be a lie
             return self._fill(self._body)
         self._offset = start + length
         return self._channel, self._data[start : self._offset]
