@@ -1,4 +1,4 @@
-"""What became of a run, told from its directory alone."""
+"""Reports about a run, from its directory alone."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from holdfast.report.records import Activity, Node, Run
 
 FORMAT = 1
-"""Raised when a field changes its meaning or is taken away; new fields do not raise it."""
+"""The version of the format. Increased when a field changes its meaning or is removed, not for new fields."""
 
 
 def report_json(run: Run) -> str:
-    """All that is known of a run. Only ASCII, so that nothing in it plays tricks with a terminal."""
+    """Everything known about a run. Only ASCII, so that nothing in it can control a terminal."""
     verdict = None
     if run.verdict is not None:
         cause = run.verdict.cause

@@ -1,4 +1,4 @@
-"""The lines of an event log, as far as they can be understood. Whoever wrote them, reading them never fails."""
+"""The readable lines of an event log. Reading never fails, whoever wrote them."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from holdfast.files import open_regular
 EVENT_LOG = "events.jsonl"
 
 LINE_MAX_BYTES = 4_000_000
-"""A longer line is none of ours."""
+"""A longer line is not ours."""
 
 LOG_MAX_BYTES = 256_000_000
-"""How much of a log is read: that of thousands of failed attempts. A file can be longer than any disk."""
+"""How much of a log is read: enough for thousands of failed attempts. A sparse file can be larger than any disk."""
 
 TEXT_MAX_CHARS = 20_000
 """How much of a text is kept: its head and its tail."""
 
 LIST_MAX_ITEMS = 100_000
-"""How much of a list, such as that of the ranks, is kept."""
+"""How many items of a list, such as the ranks, are kept."""
 
 NUMBER_MAX = 1e15
-"""Larger numbers, of any sign, are nonsense, and some are too large to be a float."""
+"""Numbers of a larger magnitude are invalid, and some do not fit into a float."""
 
 PEEK_MAX_LINES = 20
-"""How many lines are read to identify a log. The first attempt is among them: it is written with what came before."""
+"""How many lines are read to identify a log. The first attempt is within them: it is written with earlier events."""
 
 ID_MAX_CHARS = 64
-"""How much of an id of a job or of an agent is kept."""
+"""How much of a job's or an agent's id is kept."""
 
 OUR_PREFIX = "holdfast."
 TORCH_PREFIX = "torchelastic.worker.status."
 
 
 class Facts:
-    """Values by name that may be missing or of any type: asked for one, it has one of the type that is expected."""
+    """Values by name that may be missing or of any type. Each method returns a value of the expected type."""
 
     __slots__ = ("_values",)
 
@@ -77,7 +77,7 @@ class Facts:
         return [clipped(each, TEXT_MAX_CHARS) for each in self._list(name) if isinstance(each, str)]
 
     def facts(self, name: str) -> Facts:
-        """An object in it, or one that is written as a JSON string."""
+        """The object `name`, which may also be written as a JSON string."""
         value = self._values.get(name)
         return Facts(_parsed(value) if isinstance(value, str) else value)
 
@@ -90,7 +90,7 @@ class Facts:
 
 
 class Entry(Struct):
-    """One event: `details` of ours, `metadata` of all."""
+    """One event. Only our own events have `details`; all have `metadata`."""
 
     name: str
     source: str
@@ -104,16 +104,16 @@ class Entry(Struct):
 
 
 class Log(Struct):
-    """The entries of a log, and how many lines nobody could understand."""
+    """The entries of a log, and the number of unreadable lines."""
 
     entries: list[Entry]
     skipped_lines: int = 0
     is_cut: bool = False
-    """Whether it is longer than `LOG_MAX_BYTES`: its rest was not read."""
+    """Whether the log is longer than `LOG_MAX_BYTES`: the rest was not read."""
 
 
 def parse_line(line: bytes) -> Entry | None:
-    """The event of a line, or None if it is none. Newer versions may write events that this one does not know."""
+    """The event on a line, or None if there is none. Newer versions may write events that this one does not know."""
     fields = _parsed(line)
     if not isinstance(fields, dict):
         return None
@@ -140,7 +140,7 @@ def read_log(directory: str) -> Log:
                 left -= len(line)
                 _take(log, line)
                 while left > 0 and line and not line.endswith(b"\n"):
-                    line = file.readline(min(LINE_MAX_BYTES, left))  # the rest of one that is too long
+                    line = file.readline(min(LINE_MAX_BYTES, left))  # the rest of a line that is too long
                     left -= len(line)
             log.is_cut = left <= 0 and bool(file.read(1))
     except OSError as error:
@@ -149,7 +149,7 @@ def read_log(directory: str) -> Log:
 
 
 class Identity(Struct, kw_only=True):
-    """What the first events of a log say about whose it is; "" and 0 for what they do not say."""
+    """The run, job and agent that a log belongs to, from its first events; "" and 0 for unknown values."""
 
     directory: str
     run_id: str = ""
@@ -159,12 +159,12 @@ class Identity(Struct, kw_only=True):
     started_at: float = 0.0
 
     def is_named(self, name: str) -> bool:
-        """Whether `name` is how the id of this job, or of this agent, begins."""
+        """Whether the id of this job, or of this agent, begins with `name`."""
         return any(each.startswith(name) for each in (self.job, self.agent))
 
 
 def identity_of(directory: str) -> Identity | None:
-    """Whose log is in a directory; None if there is none, or it cannot be read."""
+    """The identity of the log in a directory; None if there is no readable log."""
     found = Identity(directory=directory)
     try:
         with open(open_regular(os.path.join(directory, EVENT_LOG)), "rb") as file:

@@ -1,4 +1,4 @@
-"""Which directories a job is in, and what they tell."""
+"""Find the directories of a job, and read them."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     from holdfast.report.records import Node, Run
 
 NODES_MAX = 4096
-"""How many directories of agents in a directory are looked at."""
+"""How many agents' directories inside a directory are read."""
 
 NAMED_MAX = 8
-"""How many runs are named to somebody who asked for one that is not known."""
+"""How many known runs an error message lists for an unknown name."""
 
 NAME_MIN_CHARS = 4
-"""How much of the id of a job names it."""
+"""How many characters of a job's id are enough to name it."""
 
 SHOWN_ID_CHARS = 8
-"""How much of the id of a job people are shown."""
+"""How many characters of a job's id are shown."""
 
 
 def find_run(name: str = "") -> Run:
     """The job that `name` means, read from its directories.
 
-    That is an agent's directory, a directory that holds those of several, a run id or the beginning of a job id that is
-    known here, or, if it is empty, the newest job. Where it means several jobs, it is the newest of them, and a note
+    `name` is an agent's directory, a directory that holds those of several agents, a run id or the beginning of a job
+    id that is known here, or "" for the newest job. If it means several jobs, the newest one is returned, and a note
     says how to name the others.
 
     Raises:
@@ -62,18 +62,18 @@ def find_run(name: str = "") -> Run:
 
 
 def recent_runs(number: int) -> list[Run]:
-    """The newest jobs that are known here, at most so many, the newest first."""
+    """The newest jobs that are known here, at most `number`, newest first."""
     runs: list[Run] = []
     for job in _jobs(_identified(known_runs())):
         if len(runs) == number:
             break
-        with suppress(InputError):  # a log that is gone, or not for us to read
+        with suppress(InputError):  # the log is gone, or we may not read it
             runs.append(run_of(_readable_with_siblings(job)))
     return runs
 
 
 def _named(name: str, known: Iterable[Identity]) -> list[Identity]:
-    """Those that a run id or the beginning of a job id means; the first, if it is empty."""
+    """The identities that match a run id or the beginning of a job id; the first one, if `name` is empty."""
     if not name:
         return list(islice(known, 1))
     by_run_id = [each for each in known if each.run_id == name]
@@ -83,12 +83,12 @@ def _named(name: str, known: Iterable[Identity]) -> list[Identity]:
 
 
 def jobs_named(name: str) -> list[list[str]]:
-    """The directories of each job that a run id or the beginning of a job id means here, the newest first."""
+    """The directories of each known job that matches a run id or the beginning of a job id, newest first."""
     return [[each.directory for each in job] for job in _jobs(_named(name, _identified(known_runs())))]
 
 
 def read_node(directory: str) -> Node:
-    """The part of a job that a directory tells of.
+    """The part of a job that a directory records.
 
     Raises:
         InputError: it holds no event log.
@@ -98,7 +98,7 @@ def read_node(directory: str) -> Node:
 
 
 def _jobs(identities: list[Identity]) -> Iterator[list[Identity]]:
-    """One list for each job, in the order of the first of its agents. Logs are read only where ids do not tell."""
+    """One list per job, in the order of its first agent. Logs are read only where ids do not decide."""
     taken: set[str] = set()
     for identity in identities:
         if identity.directory in taken:
@@ -114,7 +114,7 @@ def _others(identity: Identity, candidates: Iterable[Identity]) -> list[Identity
     if identity.job:
         return [each for each in candidates if each.job == identity.job]
     if identity.nodes <= 1:
-        return []  # it was alone
+        return []  # a job of one node
     alike = [each for each in candidates if not each.job and each.nodes > 1 and each.run_id == identity.run_id]
     own = _readable([identity])
     if not own or not alike:
@@ -124,14 +124,14 @@ def _others(identity: Identity, candidates: Iterable[Identity]) -> list[Identity
 
 
 def _readable_with_siblings(job: list[Identity]) -> list[Node]:
-    """The agents of a job that is known here, and those of other machines whose directories are beside the first."""
+    """The agents of a known job, and those of other machines whose directories are beside the first one's."""
     seen = {os.path.realpath(each.directory) for each in job}
     siblings = [each for each in _siblings(job[0]) if os.path.realpath(each.directory) not in seen]
-    return _readable([*job, *_others(job[0], siblings)]) or [read_node(job[0].directory)]  # the error says why
+    return _readable([*job, *_others(job[0], siblings)]) or [read_node(job[0].directory)]  # raises, saying why
 
 
 def _readable(identities: Iterable[Identity]) -> list[Node]:
-    """The parts that can be read: one that is gone, or not for us to read, does not hide the others."""
+    """The readable nodes: one that is gone, or that we may not read, does not hide the others."""
     nodes: list[Node] = []
     for identity in identities:
         with suppress(InputError):
@@ -162,14 +162,14 @@ def _newest_in(directory: str) -> Run:
     found = _runs_in(directory)
     if not found:
         raise InputError(f"{directory!r} is no run's directory and holds none: there is no {EVENT_LOG}")
-    # Times of one machine are in order. Across machines they only pick which job is shown.
+    # Times of one machine are in order. Across machines they only decide which job is shown.
     identities = sorted(_identified(found), key=lambda each: each.started_at, reverse=True)
     jobs = _jobs(identities)
     nodes: list[Node] = []
     while not nodes:
         job = next(jobs, None)
         if job is None:
-            read_node(found[0])  # the error says why
+            read_node(found[0])  # raises, saying why
             raise InputError(f"no event log in {directory!r} can be read")
         nodes = _readable(job)
     others = sum(1 for _ in jobs)
@@ -192,7 +192,7 @@ def _runs_in(directory: str) -> list[str]:
 
 
 def _siblings(identity: Identity) -> list[Identity]:
-    """The logs beside it whose directories begin with the same run id, as those of the other nodes do."""
+    """The logs beside this one whose directories begin with the same run id, as those of the other nodes do."""
     parent, name = os.path.split(os.path.abspath(identity.directory))
     start = name.rpartition("_")[0]
     try:

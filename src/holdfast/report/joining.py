@@ -1,7 +1,7 @@
-"""From the parts that agents had in a job to the job. Pure.
+"""Join the parts of several agents into a job. Pure.
 
-Agents of one job have its id, which the rendezvous gave them. Nodes that were told who they are (``--node-rank``)
-share no id. They are joined only where no doubt is left; see `linked`.
+Agents of one job have its id, which the rendezvous gave them. Static nodes (``--node-rank``) share no id. They are
+joined only if they certainly belong together; see `linked`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ _BY_WEIGHT = (
     *(Outcome.RUNNING, Outcome.FAILED, Outcome.SUCCEEDED, Outcome.INTERRUPTED),
     *(Outcome.CLOSED, Outcome.LOST, Outcome.UNKNOWN),
 )
-"""Which agent's outcome is the job's. An agent fails only of the job's own end. One may succeed before that: when its
-workers are done, it leaves if the others take too long, or if it is cut off. Otherwise, where one has succeeded so has
-the job, whatever became of those that left.
-"""
+"""The order in which an agent's outcome decides the job's. An agent fails only if the job fails. An agent may succeed
+before the job ends: once its workers are done, it leaves if the others take too long, or if it is cut off. Otherwise,
+if one agent succeeded, so did the job, whatever happened to the agents that left."""
 
 _BY_WEIGHT_WITHOUT_ID = (
     *(Outcome.RUNNING, Outcome.FAILED, Outcome.LOST, Outcome.INTERRUPTED),
@@ -33,7 +32,7 @@ _BY_WEIGHT_WITHOUT_ID = (
 """The same for nodes that cannot go on without each other: the job has succeeded only if all of them have."""
 
 _LOST_NAMED_MAX = 8
-"""How many agents that were lost have a note of their own."""
+"""How many agents without a recorded end have a note of their own."""
 
 _ATTEMPTS_BY_WEIGHT = (
     *(Outcome.FAILED, Outcome.RUNNING, Outcome.STOPPED, Outcome.SUCCEEDED),
@@ -44,7 +43,7 @@ _ENDED = (Outcome.FAILED, Outcome.STOPPED, Outcome.SUCCEEDED)
 
 
 def run_of(nodes: Iterable[Node], notes: Iterable[str] = ()) -> Run:
-    """The job that these agents, at least one, were in."""
+    """The job that these agents were in. There must be at least one agent."""
     agents = list(nodes)
     last = max((attempt.key for node in agents for attempt in node.attempts), key=_in_order, default=None)
     _mark_those_left_behind(agents, last)
@@ -77,7 +76,7 @@ def together(node: Node, others: Iterable[Node]) -> list[Node]:
     left = [other for other in others if not other.job]
     while True:
         near = [other for other in left if any(linked(other, each) for each in chosen)]
-        # Two agents claim the same place, and nothing tells which one had it.
+        # Two agents claim the same place, and nothing shows which one had it.
         found = [
             each for each in near if not any(_conflict(each, other) for other in (*chosen, *near) if other is not each)
         ]
@@ -91,8 +90,8 @@ def linked(node: Node, other: Node) -> bool:
     """Whether two agents without a job id were certainly in one job.
 
     They had the same run id and command. They were in the same attempt, of the same size and with the same master, at
-    different places. They ran at the same time, by clocks that need only agree so far; if they do not, the agents are
-    taken for two jobs.
+    different places. They ran at the same time, by their own clocks. If those clocks are too far apart, the agents
+    count as two jobs.
     """
     if (node.run_id, node.command) != (other.run_id, other.command) or not _overlap(node, other):
         return False
@@ -106,7 +105,7 @@ def _overlap(node: Node, other: Node) -> bool:
 
 
 def _conflict(node: Node, other: Node) -> bool:
-    """Whether they cannot be of one job: they had the same place in one attempt, or it differed between them."""
+    """Whether two agents cannot be in one job: they had the same place in an attempt, or recorded it differently."""
     theirs = {attempt.key: attempt for attempt in other.attempts}
     return any(_differ(attempt, theirs[attempt.key]) for attempt in node.attempts if attempt.key in theirs)
 
@@ -121,9 +120,9 @@ def _shared_facts(attempt: Attempt) -> tuple[str, int, int]:
 
 
 def agent_names(nodes: Sequence[Node]) -> list[str]:
-    """How to call each agent: by its host, and where a host had several, by which of them it was."""
+    """A name for each agent: its host, and a number if the host had several agents."""
     by_host: dict[str, list[int]] = {}
-    # One host has one clock, so that its agents can be put in order.
+    # One host has one clock, so its agents can be ordered by time.
     for place in sorted(range(len(nodes)), key=lambda place: nodes[place].started_at):
         by_host.setdefault(nodes[place].host, []).append(place)
     names = [node.host for node in nodes]
@@ -138,14 +137,14 @@ def _in_order(key: tuple[str, int]) -> tuple[bool, int]:
 
 
 def _place(node: Node, last: tuple[str, int] | None) -> tuple[bool, bool, int, str, float, str]:
-    """Those who were there at the end come first, by rank."""
+    """The sort key of an agent: those present at the end come first, by rank."""
     was_left_behind = node.key != last and _is_elastic(node)
     rank = node.group_rank
     return was_left_behind, rank is None, rank or 0, node.host, node.started_at, node.directory
 
 
 def _mark_those_left_behind(nodes: list[Node], last: tuple[str, int] | None) -> None:
-    """An agent that recorded no end, and that the others went on without, is lost, whichever machine it was on."""
+    """Mark agents as lost that recorded no end and that the others went on without, on any machine."""
     for node in nodes:
         if node.outcome is Outcome.UNKNOWN and _is_elastic(node) and node.key != last:
             node.outcome = Outcome.LOST
@@ -158,8 +157,9 @@ def _mark_those_left_behind(nodes: list[Node], last: tuple[str, int] | None) -> 
 
 
 def _extend_the_lost(rounds: list[Round], nodes: list[Node]) -> None:
-    """The time line of an agent that was lost goes on until the others stopped because of it, and not only to its last
-    event, which may be hours earlier.
+    """Extend the time line of a lost agent until the others stopped because of it.
+
+    Its last event may be hours earlier.
     """
     for each in rounds:
         ran_s = [_ran_s(attempt) for attempt in each.attempts.values() if attempt.outcome in _ENDED]
@@ -199,7 +199,7 @@ def _rounds(nodes: list[Node]) -> list[Round]:
 
 
 def _count_as_lost(rounds: list[Round], nodes: list[Node]) -> None:
-    """A node that was stopped because another one failed has lost its time, too."""
+    """Count the time of nodes that were stopped because another one failed as lost, too."""
     worked = [{span.attempt: span for span in node.spans if span.attempt} for node in nodes]
     failed = [each for each in rounds if each.outcome is Outcome.FAILED and each.key[0] == "generation"]
     for place, attempt in (item for each in failed for item in each.attempts.items()):
@@ -227,7 +227,7 @@ def _notes(nodes: list[Node]) -> list[str]:
 
 
 def _notes_on_ends(nodes: list[Node]) -> list[str]:
-    """What to know about agents that have recorded no end. In a job of several, each is named."""
+    """Notes about agents that have recorded no end. In a job of several agents, each is named."""
     without_end = [
         (node, name)
         for node, name in zip(nodes, agent_names(nodes), strict=True)

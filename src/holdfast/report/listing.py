@@ -1,4 +1,4 @@
-"""Jobs, one a line."""
+"""A list of jobs, one per line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OUTCOME = _TITLES.index("outcome")
 
 
 def listing_text(runs: list[Run], *, colours: bool = False) -> str:
-    """A table of jobs in the order given."""
+    """A table of jobs, in the given order."""
     rows = [_row(run) for run in runs]
     widths = [max(len(row[column]) for row in [_TITLES, *rows]) for column in range(len(_TITLES))]
     lines = [_line(_TITLES, widths)]
@@ -39,7 +39,7 @@ def listing_text(runs: list[Run], *, colours: bool = False) -> str:
 
 
 def listing_json(runs: list[Run]) -> str:
-    """The same as a list of objects."""
+    """The jobs as a list of objects."""
     return json.dumps([_object(run) for run in runs], indent=2)
 
 

@@ -1,4 +1,4 @@
-"""Whether an agent that has recorded no end still runs."""
+"""Whether an agent without a recorded end still runs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import time
 from holdfast.report.timeline import Presence
 
 SLACK_S = 10.0
-"""By how much a process may seem to be younger than its first event: the clock was set meanwhile."""
+"""How much younger than its first event a process may seem to be: the clock may have been set meanwhile."""
 
 
 def presence_of(host: str, pid: int, began_at: float) -> Presence:
-    """What this machine knows of an agent: nothing, if it is another's.
+    """What this machine knows about an agent; nothing if the agent ran on another machine.
 
-    A process that began after the agent's first event is another one, with a process id that was used again.
+    A process that began after the agent's first event is another one, with a reused process id.
     """
     if pid <= 0 or host != os.uname().nodename:
         return Presence()
@@ -25,10 +25,10 @@ def presence_of(host: str, pid: int, began_at: float) -> Presence:
 
 
 def _age_s(pid: int) -> float | None:
-    """How long a process has been there; None if it is not, or is a zombie."""
+    """The age of a process; None if it does not exist, or is a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name may hold anything, parentheses too.
+            # The name may contain anything, even parentheses.
             state, *numbers = file.read().rpartition(b")")[2].split()
     except (OSError, ValueError):
         return None

@@ -1,4 +1,4 @@
-"""A run as one page of HTML that needs nothing else: no network, no scripts, no other files."""
+"""A run as one self-contained HTML page: no network, no scripts, no other files."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 
 ATTEMPTS_HEAD = 20
 ATTEMPTS_TAIL = 80
-"""How many of the first and of the last attempts have details; those between are counted."""
+"""How many of the first and of the last attempts have details. Those in between are only counted."""
 
 FAILURES_MAX = 16
-"""How many failures of an attempt are listed."""
+"""The number of listed failures per attempt."""
 
 WARNINGS_MAX = 100
-"""How many warnings are listed."""
+"""The number of listed warnings."""
 
 MESSAGE_MAX_CHARS = 8000
 
@@ -76,7 +76,7 @@ CSS_CLASSES = {
     Outcome.UNKNOWN: "gone",
 }
 
-# Whatever a log brought into the page, a browser runs none of it and fetches nothing.
+# Whatever text a log contains, a browser neither runs nor fetches anything.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 _LEGEND = (
@@ -92,7 +92,7 @@ _LEGEND = (
 
 
 def report_page(run: Run) -> str:
-    """The whole page. Everything that comes from a log is escaped."""
+    """The whole page. All text from a log is escaped."""
     title = _text(f"Run {one_line(run.run_id)}")
     parts = [
         _header(run, title),
@@ -127,7 +127,7 @@ def _text(text: str) -> str:
 
 
 def _facts(facts: dict[str, str]) -> str:
-    """A list of names and of values that are HTML already; empty ones are left out."""
+    """A list of names and values. The values are HTML; empty ones are left out."""
     rows = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts.items() if value)
     return f'<dl class="facts">{rows}</dl>' if rows else ""
 

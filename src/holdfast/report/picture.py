@@ -1,7 +1,7 @@
-"""The pictures of a report: SVG that is part of the page.
+"""The pictures of a report: SVG inside the page.
 
-Places and lengths are shares of the width, so that bars fit any screen while texts keep their size. What a bar means
-is said by its colour, its pattern, a sign in it and a title, never by the colour alone.
+Positions and lengths are shares of the width, so that bars fit any screen while texts keep their size. A bar's colour,
+pattern, sign and title all show its meaning, never the colour alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NODES_DRAWN_MAX = 64
 SPANS_DRAWN_MAX = 400
-"""How many spans of a node are drawn; of more, what most of each column of the picture was spent with."""
+"""The number of spans drawn per node. If there are more, each column of the picture shows its main activity."""
 
 ROW_PX = 52
 LABEL_PX = 18
@@ -33,16 +33,16 @@ SPLIT_PX = 34
 TICKS_MAX = 6
 
 LAST_TICK_PERCENT = 94.0
-"""From here on the text of a tick ends at it, or it would leave the picture."""
+"""From here on, a tick's text ends at the tick: otherwise it would leave the picture."""
 
 THIN_PERCENT = 0.15
-"""No bar is drawn thinner, or nobody would see it."""
+"""The minimum width of a bar, so that it stays visible."""
 
 LABEL_MIN_PERCENT = 3.0
 """Narrower bars have no label."""
 
 WIDE_LABEL_PERCENT = 10.0
-"""Narrower bars have none on narrow screens."""
+"""Narrower bars have no label on narrow screens."""
 
 MARK = "M -5.5 -7 L 5.5 -7 L 0 3 Z"
 """The mark of a failure: a triangle that points at the end of the bar."""
@@ -64,7 +64,7 @@ DEFINITIONS = (
     '<circle cx="2" cy="2" r="1.2" class="ink"/></pattern>'
     "</defs></svg>"
 )
-"""What the pictures of a page draw with; once in a page."""
+"""The shared definitions of all pictures; include them once per page."""
 
 _TICK_UNITS_S = tuple(
     step * unit_s
@@ -80,7 +80,7 @@ _TICK_UNITS_S = tuple(
 
 
 def timeline(run: Run) -> str:
-    """A row for each node, aligned by the attempts they share; "" if nothing is known of their time."""
+    """One row per node, aligned by the attempts they share; "" if no times are known."""
     shown = [node for node in run.nodes if node.spans][:NODES_DRAWN_MAX]
     if not shown:
         return ""
@@ -98,7 +98,7 @@ def timeline(run: Run) -> str:
 
 
 def split_bar(spent: dict[Activity, float]) -> str:
-    """One bar of all of the time, by what it was spent with; "" if that is not known."""
+    """One bar of the whole time, divided by activity; "" if the times are unknown."""
     whole_s = sum(spent.values())
     if not whole_s:
         return ""
@@ -116,7 +116,7 @@ def split_bar(spent: dict[Activity, float]) -> str:
 
 
 def swatch(css_class: str) -> str:
-    """A small sample of how a bar of this class looks."""
+    """A small sample of a bar of this class."""
     return f'<svg class="swatch" width="22" height="14" aria-hidden="true">{_fill(css_class)}</svg>'
 
 
@@ -129,7 +129,7 @@ def mark_swatch(css_class: str) -> str:
 
 
 def bar_class(span: Span, attempt: Attempt | None) -> str:
-    """How the bar of a span looks: that of an attempt tells its outcome."""
+    """The CSS class of a span's bar: for an attempt, by its outcome."""
     if attempt is None:
         return CLASSES[span.activity]
     if attempt.outcome in (Outcome.LOST, Outcome.UNKNOWN):

@@ -1,4 +1,4 @@
-"""A run as a report tells of it. Times ending in `_s` are seconds since the node's agent began, on its own clock."""
+"""The records of a report. Times ending in `_s` are seconds since the node's agent began, on its own clock."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from msgspec import Struct, field
 
 
 class Outcome(StrEnum):
-    """What became of a run, or of an attempt."""
+    """How a run or an attempt ended."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
 
     STOPPED = "stopped"
-    """An attempt that ended in an orderly way before its work was done: nodes came or went, or somebody asked."""
+    """The attempt ended in an orderly way before its work was done: nodes came or went, or somebody asked."""
 
     INTERRUPTED = "interrupted"
-    """A run that a person or a scheduler ended."""
+    """A person or a scheduler ended the run."""
 
     CLOSED = "closed"
-    """A run that was over for this node before its work was done: the others had ended it."""
+    """The run was over for this node before its work was done: other nodes had ended it."""
 
     RUNNING = "running"
 
@@ -28,26 +28,26 @@ class Outcome(StrEnum):
     """The agent has recorded no end, and it is gone or the others went on without it: it or its machine was killed."""
 
     UNKNOWN = "unknown"
-    """No end is recorded, and only the machine it ran on could tell whether it goes on."""
+    """No end is recorded, and only the agent's machine could tell whether it still runs."""
 
 
 class Activity(StrEnum):
-    """What a node's time is spent with."""
+    """The activities that a node's time is divided into."""
 
     STARTING = "starting and ending"
     """The agent's own start, the first start of the workers, and the end."""
 
     WAITING = "waiting"
-    """In the rendezvous, for other nodes."""
+    """Waiting in the rendezvous for other nodes."""
 
     RESTARTING = "restarting"
     """From the end of an attempt until the workers of the next one run, without the waiting."""
 
     TRAINING = "training"
-    """Workers ran, in an attempt that succeeded, that goes on, or that was stopped in an orderly way."""
+    """Workers ran in an attempt that succeeded, still runs, or was stopped in an orderly way."""
 
     LOST = "lost"
-    """Workers ran in an attempt that failed: what they had not saved is done again."""
+    """Workers ran in an attempt that failed: unsaved work has to be repeated."""
 
 
 class Failure(Struct, kw_only=True):
@@ -69,7 +69,7 @@ class Failure(Struct, kw_only=True):
 
 
 class Verdict(Struct, kw_only=True):
-    """What the job made of a failed attempt: the cause, how many only lost it as a peer, and what was decided."""
+    """The verdict on a failed attempt: the cause, how many workers only lost it as a peer, and the decision."""
 
     cause: Failure
     victims: int = 0
@@ -78,8 +78,10 @@ class Verdict(Struct, kw_only=True):
 
 
 class Stacks(Struct, kw_only=True):
-    """Stacks that were collected: why, the file in the run's directory, the ranks that stood out, and in a few lines
-    where everybody was.
+    """Collected stacks.
+
+    Why they were collected, the file in the run's directory, the outlier ranks, and a summary of where the workers
+    were.
     """
 
     reason: str = ""
@@ -89,7 +91,7 @@ class Stacks(Struct, kw_only=True):
 
 
 class WarningNote(Struct, kw_only=True):
-    """Something that did not end an attempt but that a person should know. `rank` is None if it is about no worker."""
+    """Something that did not end an attempt but that a person should know. `rank` is None if no worker is concerned."""
 
     text: str = ""
     rank: int | None = None
@@ -99,8 +101,8 @@ class WarningNote(Struct, kw_only=True):
 class Attempt(Struct, kw_only=True):
     """One start of a node's workers, until their end.
 
-    `begin_s` and `end_s` are None where the events do not say; `generation` is None where nodes do not come and go.
-    `job` is the id that all nodes of the job share, "" where they share none. `master` is MASTER_ADDR:MASTER_PORT.
+    `begin_s` and `end_s` are None where the events do not say. `generation` is None in a job that is not elastic. `job`
+    is the id that all nodes of the job share, "" where they share none. `master` is MASTER_ADDR:MASTER_PORT.
     """
 
     number: int
@@ -126,12 +128,12 @@ class Attempt(Struct, kw_only=True):
 
     @property
     def key(self) -> tuple[str, int]:
-        """What the same attempt has on every node."""
+        """The key of this attempt, the same on every node."""
         return ("attempt", self.number) if self.generation is None else ("generation", self.generation)
 
 
 class Span(Struct, kw_only=True):
-    """What a node did from `begin_s` to `end_s`; `attempt` is 0 where no workers ran."""
+    """An activity of a node from `begin_s` to `end_s`; `attempt` is 0 where no workers ran."""
 
     activity: Activity
     begin_s: float
@@ -171,15 +173,15 @@ class Node(Struct, kw_only=True):
     warnings: list[WarningNote] = field(default_factory=list)
     skipped_lines: int = 0
     is_cut: bool = False
-    """Whether its log was too long to be read to its end."""
+    """Whether the log was too long to be read completely."""
 
     @property
     def key(self) -> tuple[str, int] | None:
-        """The key of the last attempt that the agent was in."""
+        """The key of the agent's last attempt."""
         return self.attempts[-1].key if self.attempts else None
 
     def time_s(self) -> dict[Activity, float]:
-        """How much of the node's time each activity took; together, all of it. Empty where that is not known."""
+        """The node's time by activity, without gaps. Empty if it is unknown."""
         if not self.spans:
             return {}
         spent = dict.fromkeys(Activity, 0.0)
@@ -189,7 +191,7 @@ class Node(Struct, kw_only=True):
 
 
 class Round(Struct, kw_only=True):
-    """One attempt of the whole job: what each node, by its place in the run, made of it."""
+    """One attempt of the whole job: the attempts of its nodes, by their index in the run."""
 
     key: tuple[str, int]
     attempts: dict[int, Attempt]
@@ -198,15 +200,15 @@ class Round(Struct, kw_only=True):
     verdict: Verdict | None = None
 
     def size(self) -> int:
-        """How many nodes were in it, whether or not all of them are known here."""
+        """The number of nodes in this attempt, whether or not all of them are known here."""
         return max([len(self.attempts), *(attempt.nodes for attempt in self.attempts.values())])
 
     def world_size(self) -> int:
-        """How many workers were in it; 0 if that is not known."""
+        """The number of workers in this attempt; 0 if unknown."""
         return max((attempt.world_size for attempt in self.attempts.values()), default=0)
 
     def failures(self) -> list[Failure]:
-        """Those that nodes recorded of their own workers, by rank."""
+        """The failures that nodes recorded of their own workers, by rank."""
         by_rank = {failure.rank: failure for attempt in self.attempts.values() for failure in attempt.failures}
         return [by_rank[rank] for rank in sorted(by_rank)]
 
@@ -214,7 +216,7 @@ class Round(Struct, kw_only=True):
 class Run(Struct, kw_only=True):
     """One job: its agents, the attempts of all of them, and the verdict that says most about the end.
 
-    The agents that were there at the end come first, by rank. `job` is the id that names this job and no other.
+    The agents that were present at the end come first, by rank. `job` is an id that names only this job.
     """
 
     run_id: str
@@ -235,15 +237,15 @@ class Run(Struct, kw_only=True):
         return spent
 
     def offsets_s(self) -> list[float]:
-        """How far each node's own time line is shifted so that attempts of the same generation stand below each other.
+        """The shift of each node's own time line, so that attempts of the same generation are aligned.
 
-        Clocks of different machines are not compared: what aligns two nodes is the first attempt that both were in.
+        Clocks of different machines are not compared: two nodes are aligned by the first attempt that both were in.
         """
         at: dict[tuple[str, int], float] = {}
         offsets: dict[int, float] = {}
         left = dict(enumerate(self.nodes))
         while left:
-            # Next is one that shares an attempt with those that have their place. Where none does, any will do.
+            # Next comes a node that shares an attempt with those already placed. If none does, any node will do.
             shares = (place for place, node in left.items() if any(each.key in at for each in node.attempts))
             place = next(shares, next(iter(left)))
             begins = [(each.key, each.begin_s) for each in left.pop(place).attempts if each.begin_s is not None]
@@ -254,23 +256,23 @@ class Run(Struct, kw_only=True):
         return [offsets[place] - earliest for place in range(len(self.nodes))]
 
     def length_s(self) -> float:
-        """From the begin of the first agent to the end of the last, as far as attempts align them."""
+        """The time from the start of the first agent to the end of the last, as far as attempts align them."""
         return max(
             (node.length_s + offset for node, offset in zip(self.nodes, self.offsets_s(), strict=True)), default=0.0
         )
 
     def first(self) -> Node:
-        """An agent that was there in the first attempt that is known."""
+        """An agent that was in the first known attempt."""
         return self.nodes[min(self.rounds[0].attempts)] if self.rounds else self.nodes[0]
 
     def was_left_behind(self, node: Node) -> bool:
-        """Whether the others went on without this agent, so that its rank was another's in the end."""
+        """Whether the others went on without this agent, so that another one had its rank in the end."""
         return node.key != self.nodes[0].key and bool(node.attempts) and node.attempts[-1].generation is not None
 
     def nodes_at_once(self) -> int:
-        """How many nodes the job had at most at any time. An agent that replaces another is not one more."""
+        """The most nodes that the job had at any time. An agent that replaces another does not count twice."""
         return max((each.size() for each in self.rounds), default=len(self.nodes))
 
     def warnings(self) -> list[tuple[Node, WarningNote]]:
-        """Those of all agents, each with the agent that it is from."""
+        """The warnings of all agents, each with its agent."""
         return [(node, warning) for node in self.nodes for warning in node.warnings]

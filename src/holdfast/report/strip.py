@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def columns(spans: list[Span], begin_s: float, end_s: float, count: int) -> list[Activity | None]:
-    """What most of each of `count` columns from `begin_s` to `end_s` was spent with; None where there is nothing."""
+    """The main activity of each of `count` columns from `begin_s` to `end_s`; None for an empty column."""
     width_s = (end_s - begin_s) / count
     if width_s <= 0:
         return [None] * count
@@ -28,7 +28,7 @@ def columns(spans: list[Span], begin_s: float, end_s: float, count: int) -> list
 
 
 def simplified(spans: list[Span], max_spans: int) -> list[Span]:
-    """`spans`, or of more than `max_spans` about so many that show the same from afar."""
+    """`spans`, reduced to about `max_spans` if there are more. From afar they look the same."""
     if len(spans) <= max_spans:
         return spans
     begin_s, end_s = spans[0].begin_s, spans[-1].end_s

@@ -40,19 +40,19 @@ WIDTH_MAX_CHARS = 140
 
 ATTEMPTS_HEAD = 5
 ATTEMPTS_TAIL = 15
-"""How many of the first and of the last attempts are listed; those between are counted."""
+"""How many of the first and of the last attempts are listed. Those in between are only counted."""
 
 WHY_MIN_CHARS = 56
-"""How much room a reason has in the table of attempts, however narrow the terminal."""
+"""The minimum width of a reason in the table of attempts, however narrow the terminal is."""
 
 NODES_MAX = 32
-"""How many agents have lines of their own."""
+"""The number of agents with lines of their own."""
 
 WARNINGS_MAX = 20
-"""How many warnings are shown."""
+"""The number of shown warnings."""
 
 WHERE_MAX_LINES = 10
-"""How many lines of where the workers of a node were are shown; its file of stacks has all."""
+"""How many lines about the positions of a node's workers are shown; its file of stacks has all."""
 
 MESSAGE_MAX_LINES = 15
 MESSAGE_MAX_CHARS = 3000
@@ -66,7 +66,7 @@ LETTERS = {
     Activity.TRAINING: "=",
     Activity.LOST: "x",
 }
-"""What a column of a time line stands for."""
+"""The letters of a time line's columns."""
 
 _RESET, _BOLD, _DIM, _RED, _GREEN, _YELLOW = "\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m"
 _COLOURS = {Outcome.SUCCEEDED: _GREEN, Outcome.FAILED: _RED, Outcome.LOST: _RED}
@@ -74,7 +74,7 @@ _ACTIVITY_COLOURS = {Activity.TRAINING: _GREEN, Activity.LOST: _RED, Activity.RE
 
 
 def report_text(run: Run, width: int = 100, *, colours: bool = False) -> str:
-    """The report in lines of at most `width` characters, but for names and messages that are longer."""
+    """The report in lines of at most `width` characters, except for longer names and messages."""
     return _Writer(min(max(width, WIDTH_MIN_CHARS), WIDTH_MAX_CHARS), colours).report(run)
 
 
@@ -186,7 +186,7 @@ class _Writer:
         return [*lines, "", *self._strips(run)]
 
     def _strips(self, run: Run) -> list[str]:
-        """The time lines of nodes below each other, aligned by the attempts they share."""
+        """The time lines of all nodes, aligned by the attempts they share."""
         offsets = run.offsets_s()
         end_s = run.length_s()
         shown = run.nodes[:NODES_MAX]
@@ -237,7 +237,7 @@ def _row(each: Round) -> list[str]:
 
 
 def _table(titles: list[str], rows: list[list[str]], width: int) -> list[str]:
-    """Columns as wide as what is in them; the last one has what is left of `width`."""
+    """A table whose columns fit their contents; the last one gets the rest of `width`."""
     cells = [titles, *rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(titles) - 1)]
     left = max(width - 2 - sum(widths) - 2 * len(widths), WHY_MIN_CHARS)

@@ -1,4 +1,4 @@
-"""From the events of a node to its part of a run: attempts, failures, verdicts, and what the time went into. Pure."""
+"""From the events of a node to its part of a run: attempts, failures, verdicts, and the use of its time. Pure."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _OPEN = (Outcome.RUNNING, Outcome.LOST, Outcome.UNKNOWN)
 
 
 class Presence(Struct):
-    """What is known of an agent's process: whether it lives, if anybody can tell, and its clock if it does."""
+    """The state of an agent's process: whether it lives, if that is known, and its clock if it does."""
 
     is_alive: bool | None = None
     monotonic: float | None = None
 
 
 def node_of(log: Log, directory: str, presence: Presence | None = None) -> Node:
-    """A node's part of the run that `log` tells of; `presence` matters only if no end is recorded."""
+    """A node's part of the run in `log`. `presence` matters only if no end is recorded."""
     node = Node(directory=directory, skipped_lines=log.skipped_lines, is_cut=log.is_cut)
     seen = Presence() if presence is None else presence
     ours = [entry for entry in log.entries if entry.name.startswith(OUR_PREFIX)]
@@ -45,7 +45,7 @@ def node_of(log: Log, directory: str, presence: Presence | None = None) -> Node:
 
 
 def agent_of(log: Log) -> tuple[str, int, float]:
-    """The host, the process id and the beginning (Unix seconds) of the agent that wrote a log; 0 if it did not say."""
+    """The host, the process id and the start (Unix seconds) of the agent that wrote a log; "" or 0 if unknown."""
     for entry in log.entries:
         if entry.name == "holdfast.run.started":
             return entry.metadata.text("hostname"), entry.details.integer("pid"), entry.timestamp
@@ -53,7 +53,7 @@ def agent_of(log: Log) -> tuple[str, int, float]:
 
 
 def verdict_of(attempt: Attempt) -> Verdict | None:
-    """The verdict on an attempt: the recorded one, or what its failures say."""
+    """The verdict on an attempt: the recorded one, or one derived from its failures."""
     if attempt.verdict is not None or not attempt.failures:
         return attempt.verdict
     in_order = sorted(attempt.failures, key=lambda failure: (failure.timestamp, failure.rank))
@@ -89,7 +89,7 @@ def _tell(node: Node, ours: list[Entry], log: Log, presence: Presence) -> None:
             end = entry
         elif entry.name == "holdfast.warning":
             node.warnings.append(_warning(entry.details))
-        elif entry.name in _OF_ATTEMPTS and _is_of_this_node(node, entry):  # later versions may write more
+        elif entry.name in _OF_ATTEMPTS and _is_of_this_node(node, entry):  # ignores events of later versions
             _tell_of_attempt(node, entry, zero)
     if end is not None:
         node.outcome = _ENDS.get(end.details.text("outcome"), Outcome.UNKNOWN)
@@ -107,7 +107,7 @@ def _tell(node: Node, ours: list[Entry], log: Log, presence: Presence) -> None:
 
 
 def _beginnings(entry: Entry) -> Iterator[float]:
-    """The earliest moment that an event tells of."""
+    """The times that an event mentions, including earlier ones that it implies."""
     if entry.monotonic is None:
         return
     yield entry.monotonic
@@ -116,7 +116,7 @@ def _beginnings(entry: Entry) -> Iterator[float]:
 
 
 def _is_of_this_node(node: Node, entry: Entry) -> bool:
-    """Not so is the verdict on a generation that a newcomer was not in."""
+    """Whether an event concerns this node. A verdict on a generation that a newcomer was not in does not."""
     if entry.name != "holdfast.verdict":
         return True
     generation = entry.details.integer_or_none("generation")
@@ -197,7 +197,7 @@ def _attempt(node: Node, number: int) -> Attempt:
 
 
 def _ended_s(attempt: Attempt, at_s: float | None, ran_s: float | None) -> float | None:
-    """When the workers were no more: their end may be told later, when all is tidied up."""
+    """When the workers ended. The event may come later, after the clean-up."""
     if attempt.begin_s is None or ran_s is None:
         return at_s
     ended_s = attempt.begin_s + max(ran_s, 0.0)
@@ -223,7 +223,7 @@ def _failure(details: Facts) -> Failure:
 
 
 def _close_attempts(node: Node) -> None:
-    """Attempts whose end is not recorded end with what is known: the next attempt, or the run."""
+    """Close attempts without a recorded end: with the start of the next attempt, or the end of the run."""
     for place, attempt in enumerate(node.attempts):
         is_last = place == len(node.attempts) - 1
         if attempt.outcome is Outcome.UNKNOWN and attempt.end_s is None:
@@ -240,7 +240,7 @@ def _rendezvous_s(attempt: Attempt) -> float | None:
 
 
 def _spans(node: Node) -> Iterator[Span]:
-    """What the node's time went into: without gaps, without overlaps, from its begin to its end."""
+    """The use of the node's time from its start to its end, without gaps or overlaps."""
     now, before = 0.0, Activity.STARTING
     for attempt in node.attempts:
         if attempt.begin_s is None:
@@ -255,7 +255,7 @@ def _spans(node: Node) -> Iterator[Span]:
         yield from _span(_spent(attempt, is_last=attempt is node.attempts[-1]), begin_s, end_s, attempt.number)
         now, before = end_s, Activity.RESTARTING
     if not node.attempts:
-        before = Activity.WAITING  # nothing but a rendezvous keeps workers from being started
+        before = Activity.WAITING  # only a rendezvous delays the start of workers
     elif not _was_to_go_on(node):
         before = Activity.STARTING
     yield from _span(before, now, node.length_s)
@@ -267,7 +267,7 @@ def _span(activity: Activity, begin_s: float, end_s: float, attempt: int = 0) ->
 
 
 def _spent(attempt: Attempt, *, is_last: bool) -> Activity:
-    """Whether what the workers did in an attempt counts; after a failure elsewhere it does not, whatever they did."""
+    """Whether an attempt's time counts as training. After a failure elsewhere it is lost, whatever the workers did."""
     if attempt.outcome is Outcome.SUCCEEDED or attempt.outcome is Outcome.RUNNING:
         return Activity.TRAINING
     is_orderly = attempt.outcome is Outcome.STOPPED and attempt.verdict is None
@@ -276,7 +276,7 @@ def _spent(attempt: Attempt, *, is_last: bool) -> Activity:
 
 
 def _was_to_go_on(node: Node) -> bool:
-    """Whether the last attempt was to be followed by another, so that the time after it is that of a restart."""
+    """Whether another attempt was to follow the last one, so that the time after it belongs to a restart."""
     if node.outcome in (Outcome.SUCCEEDED, Outcome.INTERRUPTED, Outcome.CLOSED):
         return False
     last = node.attempts[-1]
@@ -286,7 +286,7 @@ def _was_to_go_on(node: Node) -> bool:
 
 
 def _tell_as_torch(node: Node, entries: list[Entry]) -> None:
-    """What the events that torch has tell: how the workers of each attempt ended, but not when they ran."""
+    """Read torch's own events: they record how the workers of each attempt ended, but not when they ran."""
     known = [entry for entry in entries if entry.name.startswith(TORCH_PREFIX)]
     stamps = [entry.timestamp for entry in known if entry.timestamp]
     if stamps:
@@ -330,7 +330,7 @@ def _worker_ended(node: Node, entry: Entry, state: str) -> None:
 
 
 def _raw_error(metadata: Facts) -> str:
-    """The text of an error, which torch writes as an error file's content."""
+    """The text of an error, which torch writes as the content of an error file."""
     written = metadata.facts("raw_error").facts("message")
     extra = written.facts("extraInfo").text("py_callstack")
     return extra or written.text("message") or metadata.text("raw_error")

@@ -1,4 +1,4 @@
-"""Durations, times, shares and lines of text, as people read them."""
+"""Durations, times, shares and lines of text in readable form."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ OUTCOME_SIGNS = {
     Outcome.LOST: "?",
     Outcome.UNKNOWN: "?",
 }
-"""So that nobody depends on a colour."""
+"""Signs for outcomes, so that nobody depends on colour."""
 
 
 def duration(seconds: float) -> str:
-    """Two units at most: 850 ms, 3.2 s, 4 min 05 s, 2 h 03 min, 5 d 07 h."""
+    """A duration in at most two units: 850 ms, 3.2 s, 4 min 05 s, 2 h 03 min, 5 d 07 h."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < MINUTE_S - 0.05:
@@ -48,7 +48,7 @@ def duration(seconds: float) -> str:
 
 
 def moment(timestamp: float) -> str:
-    """A time of day with its zone, as the reader's machine has it; "unknown" for one that nobody recorded."""
+    """The local date and time with its zone; "unknown" if none was recorded."""
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(timestamp)) if timestamp > 0 else "unknown"
     except (OverflowError, ValueError, OSError):
@@ -64,12 +64,12 @@ def counted(count: int, singular: str, plural: str = "") -> str:
 
 
 def one_line(text: str, limit_chars: int = HEADLINE_MAX_CHARS) -> str:
-    """The line of a text that says most, safe to print."""
+    """The most telling line of a text, safe to print."""
     return visible(headline(text, limit_chars)).replace("\t", " ")
 
 
 def last_lines(text: str, max_lines: int, max_chars: int) -> list[str]:
-    """The end of a text, safe to print, with a note of what is missing."""
+    """The end of a text, safe to print, with a note if something is missing."""
     shown = text.rstrip()[-max_chars:]
     lines = [visible(line) for line in shown.splitlines()][-max_lines:]
     return (
@@ -78,13 +78,13 @@ def last_lines(text: str, max_lines: int, max_chars: int) -> list[str]:
 
 
 def who(failure: Failure) -> str:
-    """Which worker it was: "rank 3 on node1"."""
+    """The worker that failed: "rank 3 on node1"."""
     rank = f"rank {failure.rank}" if failure.rank >= 0 else "a worker"
     return f"{rank} on {visible_line(failure.host)}" if failure.host else rank
 
 
 def what(failure: Failure) -> str:
-    """How it failed: "exception ValueError", "killed, exit code -9"."""
+    """How the worker failed: "exception ValueError", "killed, exit code -9"."""
     kind = visible_line(failure.kind or "failure")
     if failure.exception:
         return f"{kind} {visible_line(failure.exception)}"
@@ -92,7 +92,7 @@ def what(failure: Failure) -> str:
 
 
 def why(each: Round) -> str:
-    """Why an attempt of the job ended, in a line; "" if there is nothing to say."""
+    """Why an attempt of the job ended, in one line; "" if unknown."""
     if each.verdict is None:
         return one_line(each.reason)
     cause = each.verdict.cause
@@ -100,12 +100,12 @@ def why(each: Round) -> str:
 
 
 def decided(verdict: Verdict) -> str:
-    """What followed from a verdict, and why, in a line."""
+    """The decision of a verdict, and its reason, in one line."""
     return ": ".join(one_line(word) for word in (verdict.decision, verdict.reason) if word)
 
 
 def outcome(run: Run) -> str:
-    """What became of a run, in a line: of a failed one, the cause."""
+    """How a run ended, in one line; for a failed run, with the cause."""
     reason = run.reason
     if run.verdict is not None and run.outcome is Outcome.FAILED:
         cause = run.verdict.cause
@@ -119,7 +119,7 @@ def command(words: list[str]) -> str:
 
 
 def length(run: Run) -> str:
-    """How long a job took; of one whose end nobody recorded, how long at least."""
+    """How long a job took; "at least" that long if no end was recorded."""
     took = duration(run.length_s())
     if run.outcome in (Outcome.LOST, Outcome.UNKNOWN):
         return f"at least {took}"
@@ -127,7 +127,7 @@ def length(run: Run) -> str:
 
 
 def nodes(run: Run) -> str:
-    """How many nodes a job had, and how many workers: "3 (--nnodes 2:3), 6 workers"."""
+    """The number of nodes and workers of a job: "3 (--nnodes 2:3), 6 workers"."""
     at_once = run.nodes_at_once()
     if not run.rounds:
         return str(at_once)
@@ -147,7 +147,7 @@ def nodes(run: Run) -> str:
 
 
 def agents(run: Run) -> str:
-    """How many agents a job had, if these are more than its nodes: some came back, or took the place of others."""
+    """The number of agents, if there were more than nodes: some came back, or replaced others."""
     if len(run.nodes) <= run.nodes_at_once():
         return ""
     hosts = [node.host for node in run.nodes]
@@ -158,7 +158,7 @@ def agents(run: Run) -> str:
 
 
 def restarts(run: Run) -> str:
-    """How many restarts a job had, and how many it may have: "1 of 3"."""
+    """The number of restarts of a job, and its budget: "1 of 3"."""
     count = max(node.restarts for node in run.nodes)
     first = run.nodes[0]
     if not first.version:
@@ -169,19 +169,19 @@ def restarts(run: Run) -> str:
 
 
 def names(run: Run) -> list[str]:
-    """A name for each agent, with its rank if it was there at the end: "node 2 machine3 (agent 2)"."""
+    """A name for each agent, with its rank if it was present at the end: "node 2 machine3 (agent 2)"."""
     hosts = [one_line(name, HOST_MAX_CHARS) for name in agent_names(run.nodes)]
     return [f"{_place(run, node)}{host}".rstrip() for node, host in zip(run.nodes, hosts, strict=True)]
 
 
 def _place(run: Run, node: Node) -> str:
     if run.was_left_behind(node):
-        return ""  # its rank went to another
+        return ""  # another agent took its rank
     return "node " if node.group_rank is None else f"node {node.group_rank} "
 
 
 def warning(node: Node, each: WarningNote) -> str:
-    """What a warning is about, and what it says."""
+    """The subject and the text of a warning."""
     host = one_line(node.host, HOST_MAX_CHARS)
     about = f"rank {each.rank} on {host}" if each.rank is not None else host
     return f"{about}, attempt {each.attempt}: {one_line(each.text, HEADLINE_MAX_CHARS * 2)}"
