@@ -1,1 +1,1 @@
-"""What breaks jobs in practice: a machine is looked at before a job finds out, and each finding says what to do."""
+"""Checks of a machine for faults that break jobs. Each finding says what to do."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.doctor.context import Accelerators, Context
 
 SMI_MAX_S = 5.0
-"""How long nvidia-smi may take. Without persistence it wakes every GPU."""
+"""How long nvidia-smi may take. Without persistence mode it wakes every GPU."""
 
 HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 
@@ -27,7 +27,7 @@ _topic = Topic("accelerators")
 
 
 class Torch(NamedTuple):
-    """What torch says of itself in its file, without being imported."""
+    """What torch's version file says, read without importing torch."""
 
     version: str
     cuda: str = ""
@@ -35,7 +35,7 @@ class Torch(NamedTuple):
 
 
 class Smi(NamedTuple):
-    """What nvidia-smi says: how many GPUs, or why none."""
+    """What nvidia-smi reports: the number of GPUs, or why there is none."""
 
     gpus: int = 0
     error: str = ""
@@ -47,17 +47,17 @@ class Facts(NamedTuple):
     """/dev/nvidia0 and so on."""
 
     unusable: tuple[str, ...] = ()
-    """Those that this user may not open."""
+    """The devices that this user may not open."""
 
     driver: str = ""
-    """The version of NVIDIA's driver that the kernel has loaded."""
+    """The version of the NVIDIA driver in the kernel."""
 
     smi: Smi | None = None
     """None if there is no nvidia-smi."""
 
     torch: Torch | None = None
     hidden_by: str = ""
-    """The variable that names which GPUs may be used, and its value."""
+    """The variable that restricts the GPUs, and its value."""
 
 
 def check(context: Context) -> list[Finding]:
@@ -108,7 +108,7 @@ def _smi(program: str | None) -> Smi | None:
     return Smi(gpus)
 
 
-# Judging
+# Judgement
 
 
 def judge(facts: Facts, workers: int) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""The address that other machines would be told: MASTER_ADDR, if this machine has rank 0."""
+"""The address that this machine would give to other machines: MASTER_ADDR, if it has rank 0."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _topic = Topic("address")
 
 
 class Facts(NamedTuple):
-    """What is known of the address."""
+    """The facts about the address."""
 
     advertised: str
-    """The address that is told to others; "" if there is no way to the endpoint."""
+    """The address that other machines get; "" if there is no route to the endpoint."""
 
     is_given: bool
-    """Whether a person said so with --local-addr."""
+    """Whether a person set it with --local-addr."""
 
     resolved: tuple[str, ...]
-    """What it means, if it is a name; "" stands for none."""
+    """The addresses that it resolves to, if it is a name; "" stands for none."""
 
     endpoint: str
     """The endpoint's host; "" for a job of one machine."""
@@ -46,7 +46,7 @@ class Facts(NamedTuple):
 
 
 class SelfReach(NamedTuple):
-    """Whether a port of the address can be listened on and reached from this machine."""
+    """Whether a port of the address can be bound and reached from this machine."""
 
     address: str
     error: str = ""
@@ -124,7 +124,7 @@ def _judge_found(facts: Facts, told: str) -> Finding:
 
 
 def judge_interfaces(facts: Facts) -> Finding:
-    """Whether libraries have a choice."""
+    """Whether libraries have several interfaces to choose from."""
     usable = [one for one in facts.interfaces if not (one.is_loopback or one.is_virtual or one.is_link_local)]
     names = list(dict.fromkeys(one.name for one in usable))
     listed = ", ".join(f"{one.name} {one.address}" for one in usable)
@@ -214,7 +214,7 @@ def _at(facts: Facts) -> str:
 
 
 def _suggested(facts: Facts) -> str:
-    """Addresses that a person may mean."""
+    """Addresses that a person may want."""
     good: Sequence[Interface] = [
         one for one in facts.interfaces if not (one.is_loopback or one.is_virtual or one.is_link_local)
     ]

@@ -1,4 +1,4 @@
-"""Clocks. holdfast compares none of different machines; logs and certificates do."""
+"""Clocks. holdfast never compares clocks of different machines, but logs and certificates depend on them."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 
 AHEAD_MAX_S = 2.0
-"""A difference above it is worth a note: the order of lines in logs of two machines is lost."""
+"""A larger difference is worth a note: log lines of two machines can no longer be ordered."""
 
 AHEAD_WITH_TLS_MAX_S = 300.0
-"""A difference above it may be the end of a certificate, or come before its beginning."""
+"""With a larger difference, a certificate may seem expired or not yet valid."""
 
 RELEASED_AT = 1_735_689_600
 """The beginning of 2025. A clock that shows an earlier time was never set."""
 
 _TIME_ERROR = 5
 _TIMEX_BYTES = 256
-"""More than the kernel's structure has on any platform."""
+"""Larger than the kernel's structure on any platform."""
 
 _topic = Topic("clock")
 
 
 class Difference(NamedTuple):
-    """The clock of a member of etcd, as seen from here."""
+    """The clock of an etcd member, seen from here."""
 
     place: str
     ahead_s: float | None
@@ -43,7 +43,7 @@ class Difference(NamedTuple):
 class Facts(NamedTuple):
     now: float
     is_synchronised: bool | None
-    """What the kernel knows of it; None if it does not say."""
+    """Whether the kernel's clock is synchronised; None if the kernel does not say."""
 
     differences: tuple[Difference, ...] = ()
 
@@ -55,8 +55,8 @@ def check(context: Context) -> list[Finding]:
 
 
 def kernel_synchronised() -> bool | None:
-    """Whether something keeps the kernel's clock right."""
-    timex = ctypes.create_string_buffer(_TIMEX_BYTES)  # no mode is set: it only reads
+    """Whether a time service keeps the kernel's clock right."""
+    timex = ctypes.create_string_buffer(_TIMEX_BYTES)  # no mode is set, so this only reads
     try:
         state = ctypes.CDLL(None, use_errno=True).adjtimex(timex)
     except (AttributeError, OSError):

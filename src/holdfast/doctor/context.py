@@ -1,4 +1,4 @@
-"""What the doctor was asked about: a job of so many workers here, and where its machines would meet."""
+"""The question to the doctor: a job with this many workers on this machine, and where its machines would meet."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 BACKENDS = ("c10d", "etcd")
 
 NODES_MAX = 2
-"""The settings are checked as those of a job of so many machines. One alone meets nobody."""
+"""The settings are checked as for a job of this many machines. A single machine meets nobody."""
 
 
 class Accelerators(NamedTuple):
-    """What ``--nproc-per-node`` would count here."""
+    """The devices that ``--nproc-per-node`` would count here."""
 
     cpus: int
     gpus: int
@@ -34,7 +34,7 @@ class Accelerators(NamedTuple):
 
 
 class TlsFiles(NamedTuple):
-    """Paths of certificates: whom to trust, who we are, and the key to that."""
+    """Paths of certificates: the CA to trust, our own certificate, and its key."""
 
     ca_cert: str | None
     cert: str | None
@@ -44,7 +44,7 @@ class TlsFiles(NamedTuple):
         return any(self)
 
     def client_context(self) -> ssl.SSLContext | None:
-        """For the client's side; None for plain text.
+        """The context of the client's side; None for plain text.
 
         Raises:
             InputError: a file cannot be used.
@@ -56,7 +56,7 @@ class TlsFiles(NamedTuple):
         return client_context(*self)
 
     def whole(self) -> tuple[str, str, str] | None:
-        """All three, if they are given."""
+        """All three paths, if they are given."""
         ca_cert, cert, cert_key = self
         return (ca_cert, cert, cert_key) if ca_cert and cert and cert_key else None
 
@@ -66,12 +66,12 @@ class Meeting(NamedTuple):
 
     Attributes:
         backend: one of `BACKENDS`.
-        endpoints: host and port of each place; with c10d there is one.
-        token: what nodes prove to each other that they know (c10d).
+        endpoints: host and port of each endpoint; with c10d there is one.
+        token: the secret that nodes prove to each other (c10d).
         tls: the certificates.
         user, password, prefix: for etcd.
-        keep_alive_s: how often a node says that it is there.
-        ttl_s: how long it may be silent.
+        keep_alive_s: the interval of a node's keep-alives.
+        ttl_s: how long a node may be silent.
         users: who else may take part on loopback; None for all (c10d).
         complaint: why a run would not start with these settings; "" if it would.
     """
@@ -96,7 +96,7 @@ class Meeting(NamedTuple):
 
 
 class Context(NamedTuple):
-    """All that checks are given."""
+    """The input of all checks."""
 
     accelerators: Accelerators
     environ: Mapping[str, str]
@@ -105,14 +105,14 @@ class Context(NamedTuple):
     local_addr: str | None = None
     log_dir: str | None = None
     version: str = ""
-    """Of holdfast."""
+    """The version of holdfast."""
 
 
 def read_meeting(backend: str, endpoint: str, settings: Mapping[str, str], environ: Mapping[str, str]) -> Meeting:
-    """The meeting that these options describe. What a run would refuse is kept as its `complaint`.
+    """The meeting that these options describe. If a run would refuse them, `complaint` says why.
 
     Raises:
-        InputError: the endpoint cannot be read, so that there is nothing to look at.
+        InputError: the endpoint is malformed, so there is nothing to check.
     """
     default_port = ETCD_PORT if backend == "etcd" else EMBEDDED_PORT
     parts = endpoint.split(",") if backend == "etcd" else [endpoint]

@@ -1,4 +1,4 @@
-"""The endpoint of ``--rdzv-backend c10d``: whether it is reached, and what is there."""
+"""The endpoint of ``--rdzv-backend c10d``: whether it can be reached, and what listens there."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from holdfast.doctor.context import Context, Meeting
 
 HANDSHAKE_MAX_S = 3.0
-"""How long the store may take to let us in, and to answer."""
+"""How long the store may take for the handshake and the first answer."""
 
 ROUND_TRIPS = 5
-"""How many answers the latency is the median of."""
+"""The number of round trips that the median latency is taken from."""
 
 LATENCY_PART_MAX = 0.25
-"""An answer that takes more of the keep-alive interval than this leaves little room for one that is late."""
+"""An answer that takes a larger share of the keep-alive interval leaves little time for a late one."""
 
 _topic = Topic("endpoint")
 
 
 class Outcome(StrEnum):
-    """What became of an introduction to the store."""
+    """The result of an introduction to the store."""
 
     NOT_TRIED = "not tried"
     PROVED = "proved"
@@ -48,15 +48,15 @@ class Introduction(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What is known of an endpoint."""
+    """The facts about an endpoint."""
 
     meeting: Meeting
     attempt: Attempt
     is_here: bool = False
-    """Whether it is this machine: then this machine serves the store."""
+    """Whether the endpoint is this machine: then this machine serves the store."""
 
     bind_error: str = ""
-    """Why nobody can listen there, if it is here and nobody does."""
+    """Why the port cannot be bound, if the endpoint is this machine and nothing listens there."""
 
     introduction: Introduction = Introduction()
     listener: Listener | None = None
@@ -88,7 +88,7 @@ def probe(meeting: Meeting) -> Facts:
 
 
 async def introduce(meeting: Meeting) -> Introduction:
-    """Prove ourselves to the store as an agent does, and ask it for something."""
+    """Prove ourselves to the store as an agent does, and send a request."""
     from holdfast.coordination.client import EmbeddedStore
     from holdfast.coordination.tls import for_client
 
@@ -139,7 +139,7 @@ def _bind_error(addresses: list[str], port: int) -> str:
     return ""
 
 
-# Judging
+# Judgement
 
 
 def judge_settings(meeting: Meeting) -> list[Finding]:
@@ -235,7 +235,7 @@ def _judge_store(facts: Facts, place: str) -> list[Finding]:
 
 
 def _judge_stranger(facts: Facts, place: str) -> Finding | None:
-    """Something else listens there."""
+    """A finding if something other than holdfast's store listens there."""
     listener = facts.listener
     if listener is None or listener.kind is Kind.HOLDFAST:
         return None

@@ -1,4 +1,4 @@
-"""Variables that steer jobs, and that somebody may have forgotten."""
+"""Environment variables that affect jobs, and that somebody may have forgotten."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OF_A_WORKER = (
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"),
     *("MASTER_ADDR", "MASTER_PORT"),
 )
-"""What a launcher gives a worker."""
+"""The variables that a launcher sets for a worker."""
 
 SLOW = {
     "CUDA_LAUNCH_BLOCKING": "every kernel is waited for",
@@ -26,14 +26,14 @@ SLOW = {
     "NCCL_SHM_DISABLE": "ranks of a machine talk over the network",
     "NCCL_IB_DISABLE": "InfiniBand is not used",
 }
-"""What makes a job slow, if it is on, and why."""
+"""The variables that make a job slow if they are set, and why."""
 
 OFF = ("", "0", "OFF", "INFO")
 
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
 
 THREADS_MAX_DIGITS = 9
-"""A longer number is no number of threads."""
+"""A longer number is not a number of threads."""
 
 _topic = Topic("environment")
 
@@ -41,10 +41,10 @@ _topic = Topic("environment")
 class Facts(NamedTuple):
     environ: Mapping[str, str]
     interfaces: tuple[str, ...]
-    """The names of those that are up."""
+    """The names of the interfaces that are up."""
 
     missing_paths: tuple[str, ...]
-    """The entries of PYTHONPATH that are not there."""
+    """The entries of PYTHONPATH that do not exist."""
 
     workers: int
     cpus: int
@@ -70,7 +70,7 @@ def judge(facts: Facts) -> list[Finding]:
 
 
 def _judge_options(facts: Facts) -> list[Finding]:
-    """Values are not shown: settings hold secrets."""
+    """Findings about options and worker variables that are set. Values are not shown: settings hold secrets."""
     found = []
     if options := sorted(name for name in facts.environ if name.startswith("PET_")):
         found.append(
@@ -115,12 +115,12 @@ def _judge_interfaces(facts: Facts) -> list[Finding]:
 
 
 def _is_named(value: str, names: Sequence[str]) -> bool:
-    """For gloo: names with commas between, all of which have to be there."""
+    """Whether gloo accepts the value: names separated by commas, all of which must exist."""
     return all(part.strip() in names for part in value.split(","))
 
 
 def _is_chosen(value: str, names: Sequence[str]) -> bool:
-    """For NCCL: beginnings of names; ``=`` before them asks for whole names, ``^`` for all others."""
+    """Whether NCCL accepts the value: prefixes of names; ``=`` before them means whole names, ``^`` all others."""
     is_other, rest = value.startswith("^"), value.removeprefix("^")
     is_exact, rest = rest.startswith("="), rest.removeprefix("=")
     parts = [part.partition(":")[0].strip() for part in rest.split(",") if part.strip()]

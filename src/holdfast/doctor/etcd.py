@@ -1,4 +1,4 @@
-"""A cluster of etcd: whether jobs can meet there."""
+"""An etcd cluster: whether jobs can meet there."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from holdfast.doctor.gateway import Answer
 
 VERSION_MIN = (3, 4)
-"""The oldest etcd that holdfast is for."""
+"""The oldest etcd that holdfast supports."""
 
 VERSION_PART_MAX_DIGITS = 9
-"""A longer number, from whatever listens there, is no part of a version."""
+"""A longer number, from any server that listens there, is not part of a version."""
 
 LEASES_SAFE = {(3, 4): 31, (3, 5): 13}
-"""The first patch of each version whose leader, after it stood still, leaves the leases of others alone."""
+"""The first patch of each version whose leader, after a pause, does not end the leases of others."""
 
 DATABASE_LARGE_BYTES = 3 << 29
-"""1.5 GiB: etcd as it is installed takes no more writes at 2 GiB."""
+"""1.5 GiB: by default, etcd takes no more writes at 2 GiB."""
 
 _topic = Topic("etcd")
 
@@ -133,7 +133,7 @@ def _judge_no_status(member: Member, facts: Facts) -> Finding:
 
 
 def _judge_tls(member: Member, meeting: Meeting) -> Finding | None:
-    """One side speaks TLS and the other does not, or not with this one."""
+    """A finding if only one side speaks TLS, or the member rejects our TLS."""
     place = member.place
     if member.speaks_tls and not meeting.tls:
         return _topic.problem(
@@ -210,7 +210,7 @@ def _judge_cluster(members: Sequence[Member]) -> list[Finding]:
 
 
 def _judge_versions(members: Sequence[Member]) -> list[Finding]:
-    """Whether a leader that stood still may end leases when it goes on: etcd's issue 15247."""
+    """Whether a leader that was paused may end leases when it resumes: etcd's issue 15247."""
     old = sorted({member.status.version for member in members if member.status and _ends_leases(member.status.version)})
     if not old:
         return []

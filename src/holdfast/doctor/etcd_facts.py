@@ -1,4 +1,4 @@
-"""What a cluster of etcd says: each member by both of its interfaces, and a lease with a key that is thrown away."""
+"""The facts about an etcd cluster: each member over both interfaces, and a trial lease with a key."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ MEMBER_MAX_S = 5.0
 """How long all requests to a member may take together."""
 
 TRIAL_MAX_S = 4.0
-"""How long the lease and its key may take."""
+"""How long the trial lease and its key may take."""
 
 MEMBERS_MAX = 16
-"""How many endpoints are looked at."""
+"""The number of endpoints that are checked."""
 
 _ALARMS = {1: "NOSPACE", 2: "CORRUPT"}
 
 
 class Status(NamedTuple):
-    """What a member says of itself by gRPC."""
+    """What a member reports about itself over gRPC."""
 
     version: str
     leader: int
     cluster: int
     database_bytes: int
     members: int | None = None
-    """How many the cluster has; None if it does not say."""
+    """The number of members of the cluster; None if unknown."""
 
     alarms: tuple[str, ...] = ()
 
@@ -62,11 +62,11 @@ class Member(NamedTuple):
     """Why there is no status."""
 
     speaks_tls: bool = False
-    """Whether it does: looked at where there is no status."""
+    """Whether the member speaks TLS. Checked only if there is no status."""
 
 
 class Trial(NamedTuple):
-    """A lease, and a key that it held for a moment."""
+    """A trial lease, and a key that it held for a moment."""
 
     error: str = ""
     is_refused: bool = False
@@ -77,7 +77,7 @@ class Facts(NamedTuple):
     meeting: Meeting
     members: tuple[Member, ...]
     client_error: str = ""
-    """Why this machine has no client for etcd."""
+    """Why this machine has no etcd client."""
 
     trial: Trial | None = None
 
@@ -149,7 +149,7 @@ async def _read_status(connection: EtcdConnection) -> Status:
         said = await member.methods.status(messages.StatusRequest(), timeout=timeout_s, metadata=metadata)
     alarms: tuple[str, ...] = ()
     members = None
-    # Who may look at these is etcd's to say.
+    # etcd's permissions decide who may read these.
     with suppress(CoordinationError, ValueError):
         with connection.errors_of(member):
             told = await member.methods.alarm(messages.AlarmRequest(), timeout=timeout_s, metadata=metadata)

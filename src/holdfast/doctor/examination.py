@@ -1,4 +1,4 @@
-"""All checks at once, each with a limit of time. One that fails or takes too long is a finding like any other."""
+"""Run all checks at once, with a time limit. A check that fails or takes too long is a finding like any other."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     Check: TypeAlias = Callable[[Context], list[Finding]]
 
 WHOLE_MAX_S = 10.0
-"""How long all checks together may take. Each bounds what it does itself; a look-up of a name cannot be bounded."""
+"""How long all checks together may take. Each check bounds its own work, but a name look-up cannot be bounded."""
 
 CHECKS: dict[str, Check] = {
     "versions": versions.check,
@@ -50,21 +50,21 @@ CHECKS: dict[str, Check] = {
     "accelerators": accelerators.check,
     "environment": environment.check,
 }
-"""By topic, in the order in which they are shown."""
+"""The checks by topic, in the order in which they are shown."""
 
 
 def examine(
     context: Context, topics: Sequence[str] = (), checks: dict[str, Check] = CHECKS, limit_s: float = WHOLE_MAX_S
 ) -> list[Finding]:
-    """What all checks find, or those of some topics, in the order of the topics.
+    """The findings of all checks, or of some topics, in the order of the topics.
 
-    It never raises and is done within `limit_s`, whatever the machine does.
+    It never raises, and returns within `limit_s`, whatever the machine does.
     """
     chosen = {name: check for name, check in checks.items() if not topics or name in topics}
     done: SimpleQueue[tuple[str, list[Finding]]] = SimpleQueue()
     deadline = time.monotonic() + limit_s
     for name, check in chosen.items():
-        # A daemon: one that is stuck in the kernel is left behind when the process ends.
+        # A daemon thread: if it is stuck in the kernel, the process can still end.
         Thread(target=_carry_out, args=(name, check, context, done), name=f"doctor {name}", daemon=True).start()
     found: dict[str, list[Finding]] = {}
     while len(found) < len(chosen):
@@ -79,7 +79,7 @@ def examine(
 def _carry_out(name: str, check: Check, context: Context, done: SimpleQueue[tuple[str, list[Finding]]]) -> None:
     try:
         findings = check(context)
-    except Exception as error:  # noqa: BLE001 - what a strange machine makes of a check is to be told, not raised
+    except Exception as error:  # noqa: BLE001 - a check that fails on a strange machine is a finding
         findings = [_failed(name, error)]
     done.put((name, findings))
 

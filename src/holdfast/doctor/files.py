@@ -1,4 +1,4 @@
-"""Places that jobs write to: the temporary directory and the directory for logs."""
+"""Directories that jobs write to: the temporary directory and the log directory."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from holdfast.doctor.context import Context
 
 FREE_MIN_BYTES = 64 << 20
-"""With less, the logs of a job fill it."""
+"""With less, the logs of a job fill the disk."""
 
 FREE_GOOD_BYTES = 1 << 30
-"""What compilers of kernels and loaders of data put into the temporary directory, roughly."""
+"""Roughly what kernel compilers and data loaders put into the temporary directory."""
 
 INODES_MIN = 1000
 
 SOCKET_DIRECTORY_MAX_CHARS = 70
-"""The path of a socket has at most 107 characters; multiprocessing adds about 35 to the directory."""
+"""A socket's path has at most 107 characters; multiprocessing adds about 35 to the directory."""
 
 TEMPORARY_VARIABLES = ("TMPDIR", "TEMP", "TMP")
-TEMPORARY_DIRECTORIES = ("/tmp", "/var/tmp")  # noqa: S108 - what is made there has a random name
+TEMPORARY_DIRECTORIES = ("/tmp", "/var/tmp")  # noqa: S108 - files there get a random name
 
 _topic = Topic("files")
 
@@ -35,15 +35,15 @@ class Place(NamedTuple):
 
     path: str
     error: str = ""
-    """Why no file can be made there."""
+    """Why no file can be created there."""
 
     free_bytes: int = 0
     free_inodes: int | None = None
-    """None where the file system does not count them."""
+    """None if the file system does not count them."""
 
     is_noexec: bool = False
     checked_at: str = ""
-    """The directory above it, if it is not there yet."""
+    """The nearest existing parent that was checked instead, if the directory does not exist yet."""
 
 
 def check(context: Context) -> list[Finding]:
@@ -56,7 +56,7 @@ def check(context: Context) -> list[Finding]:
 
 
 def temporary_directories(environ: Mapping[str, str]) -> list[str]:
-    """Those that are tried, in their order."""
+    """The candidates for the temporary directory, in order."""
     return [*(environ[name] for name in TEMPORARY_VARIABLES if environ.get(name)), *TEMPORARY_DIRECTORIES]
 
 
@@ -73,7 +73,7 @@ def probe(path: str) -> Place:
 
 
 def probe_parents(path: str) -> Place:
-    """Of a directory that is to be made, the nearest one above it that is there."""
+    """The nearest existing parent of a directory that is to be created."""
     nearest = path
     while not os.path.exists(nearest):
         nearest = os.path.dirname(nearest)
@@ -81,7 +81,7 @@ def probe_parents(path: str) -> Place:
 
 
 def judge_temporary(place: Place, variable: str, instead: str = "") -> Finding:
-    """Of the first one that is tried; `instead` is the one that is used if nothing can be written there."""
+    """Judge the first candidate. `instead` is the directory that is used if that one is not writable."""
     named = f"the temporary directory, {place.path}" + (f" ({variable})" if variable else "")
     other = "set TMPDIR to another directory"
     if place.error and instead:

@@ -1,4 +1,4 @@
-"""What a check has found."""
+"""The findings of checks."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ class State(StrEnum):
 
     OK = "ok"
     NOTE = "note"
-    """Good to know. Nothing has to be done."""
+    """Good to know. No action is needed."""
 
     WARNING = "warning"
-    """Jobs run, and some of them break or are slow because of it."""
+    """Jobs run, but some of them break or are slow because of it."""
 
     PROBLEM = "problem"
-    """A job of the kind that was asked about does not run."""
+    """A job of the requested kind does not run."""
 
     SKIPPED = "skipped"
-    """Not looked at, and why."""
+    """Not checked, and why."""
 
 
 class Finding(NamedTuple):
     """One fact about this machine.
 
     Attributes:
-        topic: what it is about; findings of a topic are shown together.
+        topic: the subject; findings of a topic are shown together.
         check: its name within the topic, for programs. It stays the same whatever is found.
         state: how much it matters.
         what: the fact, in a line or two.
@@ -66,9 +66,9 @@ class Topic:
 
 
 def size(count_bytes: float) -> str:
-    """Bytes as people write them: ``64 MiB``, ``1.5 GiB``."""
+    """Bytes in readable form: ``64 MiB``, ``1.5 GiB``."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if count_bytes < 1024:  # noqa: PLR2004 - what the next unit is worth
+        if count_bytes < 1024:  # noqa: PLR2004 - the factor between units
             return f"{count_bytes:.3g} {unit}" if count_bytes < 100 else f"{count_bytes:.0f} {unit}"  # noqa: PLR2004
         count_bytes /= 1024
     return f"{count_bytes:.3g} TiB" if count_bytes < 100 else f"{count_bytes:.0f} TiB"  # noqa: PLR2004

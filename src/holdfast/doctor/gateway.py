@@ -1,4 +1,4 @@
-"""One question to etcd's HTTP gateway."""
+"""One request to etcd's HTTP gateway."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 GATEWAY_MAX_S = 2.0
-"""How long an answer may take, connection included: so long for each step."""
+"""How long each step of a request may take: connecting, and every read."""
 
 BODY_MAX_BYTES = 64 << 10
 
@@ -21,7 +21,7 @@ _DATE_RESOLUTION_S = 1.0
 
 
 class Answer(NamedTuple):
-    """What a member said to a request."""
+    """The answer of a member to a request."""
 
     status: int = 0
     body: str = ""
@@ -29,10 +29,10 @@ class Answer(NamedTuple):
     """Why there is no answer."""
 
     ahead_s: float | None = None
-    """By how much its clock is ahead of ours; None if it does not say the time."""
+    """How far its clock is ahead of ours; None if it does not tell the time."""
 
     doubt_s: float = 0.0
-    """How much the last may be wrong, in both directions."""
+    """The possible error of `ahead_s`, in both directions."""
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -44,7 +44,7 @@ class Answer(NamedTuple):
 
 
 def ask(host: str, port: int, path: str, tls: ssl.SSLContext | None) -> Answer:
-    """GET `path`. Proxies are not asked: holdfast does not use them for etcd either."""
+    """GET `path`. Proxies are not used: holdfast does not use them for etcd either."""
     connection = (
         http.client.HTTPConnection(host, port, timeout=GATEWAY_MAX_S)
         if tls is None
@@ -66,9 +66,9 @@ def ask(host: str, port: int, path: str, tls: ssl.SSLContext | None) -> Answer:
 
 
 def clock_offset(date: str | None, began_at: float, took_s: float) -> tuple[float | None, float]:
-    """How far ahead a clock is that said `date` in an answer to a question, and how much that may be wrong.
+    """How far ahead a clock is that answered with `date`, and the possible error.
 
-    The header has whole seconds, cut off, and was written somewhere between the question and the answer.
+    The header has whole seconds, truncated, and was written some time between the request and the answer.
     """
     if not date:
         return None, 0.0

@@ -1,4 +1,4 @@
-"""What holdfast itself needs of the kernel, each really tried."""
+"""The kernel features that holdfast itself needs. Each one is really tried."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _topic = Topic("kernel")
 
 
 class Feature(NamedTuple):
-    """Something that the kernel offers, and what is lost without it."""
+    """A kernel feature, and what is lost without it."""
 
     check: str
     name: str
@@ -71,10 +71,10 @@ FEATURES = (
 class Facts(NamedTuple):
     platform: str
     errors: dict[str, str]
-    """By `Feature.check`: why it is not there; "" if it is."""
+    """Why each feature is missing, by `Feature.check`; "" if it is there."""
 
     inotify_instances: int
-    """How many a user may have; 0 if unknown."""
+    """How many inotify instances a user may have; 0 if unknown."""
 
 
 def check(context: Context) -> list[Finding]:  # noqa: ARG001 - the kernel is the same for every job

@@ -1,4 +1,4 @@
-"""What this machine allows a process and its user: open files, processes, locked memory, stacks, core files."""
+"""The limits of a process and its user: open files, processes, locked memory, stacks, core files."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ if TYPE_CHECKING:
     from holdfast.doctor.context import Context
 
     Limit: TypeAlias = tuple[int, int]
-    """What holds, and what it can be raised to; `UNLIMITED` for none."""
+    """The current limit, and what it can be raised to; `UNLIMITED` for none."""
 
 UNLIMITED = resource.RLIM_INFINITY
 
 FILES_A_WORKER = 12
-"""How many descriptors the agent has open for a worker, at most: its logs, its pipes."""
+"""The most descriptors that the agent has open per worker: its logs, its pipes."""
 
 FILES_OF_AN_AGENT = 64
-"""How many it has open besides."""
+"""How many more descriptors the agent has open."""
 
 FILES_GOOD = 4096
-"""With fewer, loaders of data that share tensors by descriptors run out of them."""
+"""With fewer, data loaders that share tensors by descriptors run out of them."""
 
 FILES_A_NODE = 4
-"""How many descriptors the machine that serves the store sets aside for each machine of the job."""
+"""How many descriptors the machine that serves the store reserves for each machine of the job."""
 
 FILES_OF_A_HOST = 256
 
 THREADS_A_WORKER = 64
-"""How many processes and threads a worker with its libraries and loaders of data comes to, roughly."""
+"""Roughly how many processes and threads a worker has, with its libraries and data loaders."""
 
 THREADS_LEAST = 8
-"""Fewer than so many for each worker, and it does not start."""
+"""With fewer processes and threads left per worker, the workers do not start."""
 
 STACK_LEAST_BYTES = 8 << 20
-"""What systems give as a rule; native libraries count on it."""
+"""The usual default; native libraries rely on it."""
 
 INFINIBAND = "/sys/class/infiniband"
 
@@ -58,7 +58,7 @@ class Facts(NamedTuple):
     stack: Limit
     has_rdma: bool
     cgroup_pids: tuple[int, int] | None
-    """What the cgroup allows, and what it has; None without a limit."""
+    """The cgroup's limit of processes, and how many it has; None without a limit."""
 
 
 def check(context: Context) -> list[Finding]:
@@ -80,7 +80,7 @@ def probe() -> Facts:
 
 
 def cgroup_pids(proc: str = "/proc/self", root: str = "/sys/fs/cgroup") -> tuple[int, int] | None:
-    """The tightest limit of processes that the cgroups of this process have, and how many there are."""
+    """The tightest limit of processes among the cgroups of this process, and how many there are."""
     tightest: tuple[int, int] | None = None
     for line in _read(f"{proc}/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -215,7 +215,7 @@ def _threads_of(uid: int) -> int:
                 if os.stat(f"/proc/{name}").st_uid == uid:
                     threads += len(os.listdir(f"/proc/{name}/task"))
             except OSError:
-                continue  # it has ended
+                continue  # the process has ended
     return threads
 
 

@@ -13,7 +13,7 @@ from holdfast.errors.text import headline, visible
 from holdfast.torchstore.wire import MAGIC, PING, U32, VALIDATE
 
 ANSWER_MAX_S = 1.0
-"""How long each question may go without an answer."""
+"""How long each probe waits for an answer."""
 
 _READ_BYTES = 4096
 _SHOWN_CHARS = 60
@@ -24,48 +24,48 @@ _NEEDS_TLS = b"HTTP request to an HTTPS server"
 class Kind(StrEnum):
     HOLDFAST = "holdfast"
     TORCH = "torch"
-    """A server of torch's TCPStore, or one that speaks its protocol."""
+    """torch's TCPStore server, or one that speaks its protocol."""
 
     ETCD = "etcd"
     HTTP = "http"
     TLS = "tls"
-    """Something that wants an encrypted connection. What is behind it is not seen."""
+    """A server that requires TLS. What is behind it is unknown."""
 
     OTHER = "other"
     SILENT = "silent"
-    """It lets itself be connected to, and says nothing."""
+    """It accepts connections, and sends nothing."""
 
 
 class Listener(NamedTuple):
     kind: Kind
     said: str = ""
-    """The beginning of what it says, in a form that can be shown."""
+    """The beginning of its answer, in printable form."""
 
 
 def identify(host: str, port: int) -> Listener:
-    """Ask what listens, in several ways; each is harmless to those that are asked in another's."""
+    """Identify what listens by several probes. Each probe is harmless to servers of another protocol."""
     for ask in (_hear, _ask_as_torch, _ask_as_http, _ask_as_tls):
         try:
             found = ask(host, port)
         except OSError:
-            continue  # it hung up: a question of another kind may be more welcome
+            continue  # it closed the connection: another probe may work
         if found is not None:
             return found
     return Listener(Kind.SILENT)
 
 
 def _hear(host: str, port: int) -> Listener | None:
-    """Who speaks first? holdfast's store does."""
+    """Wait for the server to speak first: holdfast's store does."""
     return _judged(_exchange(host, port, b""))
 
 
 def _ask_as_torch(host: str, port: int) -> Listener | None:
-    number = os.urandom(2).hex().encode()  # four bytes, none of which ends a line for those that read lines
+    number = os.urandom(2).hex().encode()  # four bytes without a line end, for servers that read lines
     answer = _exchange(host, port, bytes([VALIDATE]) + U32.pack(MAGIC) + bytes([PING]) + number)
     if answer == number:
         return Listener(Kind.TORCH)
     found = _judged(answer)
-    # What somebody else makes of it says less than the answer to a question that they understand.
+    # An unrecognised answer to this probe says less than the answer to a probe that the server understands.
     return found if found is not None and found.kind is not Kind.OTHER else None
 
 
@@ -74,7 +74,7 @@ def _ask_as_http(host: str, port: int) -> Listener | None:
 
 
 def speaks_tls(host: str, port: int) -> bool:
-    """Whether what listens there answers TLS, whoever it is and whatever it thinks of us."""
+    """Whether the server speaks TLS, even if it rejects us."""
     try:
         return _ask_as_tls(host, port) is not None
     except OSError:
@@ -84,13 +84,13 @@ def speaks_tls(host: str, port: int) -> bool:
 def _ask_as_tls(host: str, port: int) -> Listener | None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # nothing is told to it
+    context.verify_mode = ssl.CERT_NONE  # no secret is sent to it
     with socket.create_connection((host, port), ANSWER_MAX_S) as connection:
         try:
             with context.wrap_socket(connection):
                 return Listener(Kind.TLS)
         except ssl.SSLError as error:
-            if "ALERT" in str(error).upper():  # it speaks TLS, and not with us
+            if "ALERT" in str(error).upper():  # it speaks TLS, but rejects us
                 return Listener(Kind.TLS)
             raise
 
@@ -125,7 +125,7 @@ def _judged(answer: bytes) -> Listener | None:
 
 
 def _is_greeting(answer: bytes) -> bool:
-    """Whether the store greets, or says in its place why it does not."""
+    """Whether the answer is the store's greeting, or its reason for not greeting."""
     frames = Frames(UNPROVEN_FRAME_MAX_BYTES)
     frames.feed(answer)
     try:

@@ -13,18 +13,18 @@ from holdfast.processes.oom import limit_bytes, memory_cgroup, memory_hierarchy
 if TYPE_CHECKING:
     from holdfast.doctor.context import Context
 
-SHARED = "/dev/shm"  # noqa: S108 - what is made there has a random name
+SHARED = "/dev/shm"  # noqa: S108 - files there get a random name
 
 SHARED_A_WORKER_BYTES = 256 << 20
-"""What loaders of data and NCCL share, for each worker, at the least."""
+"""The least that data loaders and NCCL share, per worker."""
 
 SHARED_FREE_MIN_BYTES = 16 << 20
-"""With less, not even the queues between a program and its loaders can be made."""
+"""With less, not even the queues between a program and its data loaders can be created."""
 
 DOCKER_DEFAULT_BYTES = 64 << 20
 
 MEMORY_A_WORKER_BYTES = 1 << 30
-"""What a worker needs that has torch imported and anything to compute with."""
+"""What a worker needs that has imported torch and has something to compute."""
 
 NEVER_OVERCOMMIT = 2
 
@@ -32,7 +32,7 @@ _topic = Topic("memory")
 
 
 class Shared(NamedTuple):
-    """The file system at /dev/shm; an error if it cannot be written to."""
+    """The file system at /dev/shm; an error if it is not writable."""
 
     total_bytes: int = 0
     free_bytes: int = 0
@@ -42,13 +42,13 @@ class Shared(NamedTuple):
 class Facts(NamedTuple):
     shared: Shared
     available_bytes: int
-    """What the machine has left."""
+    """The memory that is available on the machine."""
 
     limit_bytes: int | None
-    """The smallest limit of the cgroups that this process is in."""
+    """The smallest limit among the cgroups of this process."""
 
     used_bytes: int
-    """What the cgroup with that limit has."""
+    """The memory that the cgroup with that limit uses."""
 
     overcommit: int
 
@@ -74,7 +74,7 @@ def probe_shared(path: str = SHARED) -> Shared:
 
 
 def cgroup_memory(proc: str = "/proc/self") -> tuple[int | None, int]:
-    """The smallest limit of the memory cgroups of this process, and how much is used under it."""
+    """The smallest limit among the memory cgroups of this process, and how much is used under it."""
     hierarchy = memory_hierarchy(_read(f"{proc}/mountinfo"))
     if hierarchy is None:
         return None, 0

@@ -1,4 +1,4 @@
-"""Names: this machine's own, and those of the endpoint."""
+"""Host names: this machine's own, and those of the endpoint."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.doctor.context import Context
 
 SLOW_S = 1.0
-"""A look-up that takes longer waits for a name server that does not answer."""
+"""A slower look-up is waiting for a name server that does not answer."""
 
 HOSTS_FILE = "/etc/hosts"
 
@@ -25,7 +25,7 @@ _topic = Topic("names")
 
 
 class Name(NamedTuple):
-    """A name, and what this machine takes it for."""
+    """A name, and what it resolves to on this machine."""
 
     name: str
     addresses: tuple[str, ...] = ()
@@ -35,12 +35,12 @@ class Name(NamedTuple):
     error: str = ""
     seconds: float = 0.0
     in_hosts_file: tuple[str, ...] = ()
-    """The addresses that /etc/hosts gives it."""
+    """The addresses that /etc/hosts has for it."""
 
 
 def check(context: Context) -> list[Finding]:
     hosts = dict.fromkeys(host for host, _ in context.meeting.endpoints) if context.meeting else {}
-    with ThreadPoolExecutor() as pool:  # each may have to wait for a name server that does not answer
+    with ThreadPoolExecutor() as pool:  # each may wait for a name server that does not answer
         own, local, *places = pool.map(look_up, (hostname(), "localhost", *hosts))
     findings = [judge_own(own, is_alone=all(map(is_loopback, hosts))), judge_localhost(local)]
     return [*findings, *(judge_endpoint(place, own.name) for place in places)]
@@ -58,7 +58,7 @@ def look_up(name: str) -> Name:
 
 
 def hosts_entries(name: str, text: str) -> list[str]:
-    """The addresses that the text of an /etc/hosts gives a name."""
+    """The addresses that the text of an /etc/hosts file has for a name."""
     lines = (line.partition("#")[0].split() for line in text.splitlines())
     return [words[0] for words in lines if name.lower() in map(str.lower, words[1:])]
 

@@ -1,4 +1,4 @@
-"""The edge to the network that several checks share: names, interfaces, routes, and one try to connect."""
+"""Network access that several checks share: names, interfaces, routes, and connection attempts."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from threading import Thread
 from typing import Any, NamedTuple
 
 RESOLVE_MAX_S = 4.0
-"""How long a name may take to be looked up."""
+"""How long a name look-up may take."""
 
 CONNECT_MAX_S = 3.0
-"""How long a connection may take to be made. A packet that is lost is sent again after one second."""
+"""How long connecting may take. A lost packet is sent again after one second."""
 
 VIRTUAL_NAMES = ("docker", "br-", "virbr", "veth", "cni", "flannel", "cali", "podman", "lxc", "kube", "tailscale")
-"""What the names of interfaces begin with that lead to containers and virtual machines, not to other machines."""
+"""Name prefixes of interfaces that lead to containers and virtual machines, not to other machines."""
 
 _SIOCGIFCONF = 0x8912
 _SIOCGIFFLAGS = 0x8913
@@ -33,7 +33,7 @@ _INTERFACES_MAX = 512
 
 
 class Interface(NamedTuple):
-    """An address of this machine, and the interface that has it."""
+    """An address of this machine, and its interface."""
 
     name: str
     address: str
@@ -52,7 +52,7 @@ class Interface(NamedTuple):
 
 
 class Reach(StrEnum):
-    """What became of a try to connect."""
+    """The result of a connection attempt."""
 
     CONNECTED = "connected"
     REFUSED = "refused"
@@ -63,7 +63,7 @@ class Reach(StrEnum):
 
 
 class Attempt(NamedTuple):
-    """A try to connect: to which address, what became of it, how long it took, and the kernel's words."""
+    """A connection attempt: the address, the result, the time it took, and the kernel's error text."""
 
     reach: Reach
     address: str = ""
@@ -81,7 +81,7 @@ def resolve(host: str) -> list[str]:
 
 
 def _look_up(host: str, port: int | None, kind: int) -> list[Any]:
-    """As `socket.getaddrinfo`, in bounded time: the look-up itself cannot be ended, so it is left behind."""
+    """Like `socket.getaddrinfo`, in bounded time: a look-up cannot be cancelled, so it is abandoned."""
     answer: SimpleQueue[list[Any] | OSError] = SimpleQueue()
 
     def ask() -> None:
@@ -89,7 +89,7 @@ def _look_up(host: str, port: int | None, kind: int) -> list[Any]:
             answer.put(socket.getaddrinfo(host, port, type=kind))
         except OSError as error:
             answer.put(error)
-        except UnicodeError as error:  # a label that is too long, say
+        except UnicodeError as error:  # such as a label that is too long
             answer.put(OSError(errno.EINVAL, str(error)))
 
     Thread(target=ask, daemon=True).start()
@@ -103,12 +103,12 @@ def _look_up(host: str, port: int | None, kind: int) -> list[Any]:
 
 
 def interfaces() -> list[Interface]:
-    """The addresses of this machine that are up."""
+    """The addresses of this machine whose interfaces are up."""
     return [*_interfaces4(), *_interfaces6()]
 
 
 def source_address(host: str, port: int) -> str:
-    """The address of this machine that a connection to `host` would come from; "" if there is no way there."""
+    """The local address of a connection to `host`; "" if there is no route."""
     with suppress(OSError):
         for family, kind, protocol, _, address in _look_up(host, port, socket.SOCK_DGRAM):
             with suppress(OSError), socket.socket(family, kind, protocol) as probe:
@@ -118,7 +118,7 @@ def source_address(host: str, port: int) -> str:
 
 
 def connect(host: str, port: int, limit_s: float = CONNECT_MAX_S) -> Attempt:
-    """Try each address of `host` in turn; the first that answers, or what the last failure says most."""
+    """Try each address of `host` in turn. Returns the first that answers, or the most telling failure."""
     try:
         infos = _look_up(host, port, socket.SOCK_STREAM)
     except OSError as error:
@@ -129,7 +129,7 @@ def connect(host: str, port: int, limit_s: float = CONNECT_MAX_S) -> Attempt:
         if attempt.reach is Reach.CONNECTED:
             return attempt
         failures.append(attempt)
-    # A refusal comes from a host that is there; of the rest, silence says more than a missing route.
+    # A refusal shows that the host is up. Among the rest, silence says more than a missing route.
     return min(failures, key=lambda failed: list(Reach).index(failed.reach))
 
 
@@ -140,7 +140,7 @@ def _connect(family: int, kind: int, protocol: int, address: Any, limit_s: float
         with socket.socket(family, kind, protocol) as connection:
             connection.settimeout(limit_s)
             connection.connect(address)
-            if connection.getsockname() == connection.getpeername():  # a free port of this machine can reach itself
+            if connection.getsockname() == connection.getpeername():  # it connected to itself
                 return Attempt(Reach.REFUSED, shown, text="nobody listens")
     except OSError as error:
         return Attempt(_reach(error), shown, time.monotonic() - began, error.strerror or str(error))

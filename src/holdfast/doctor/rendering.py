@@ -20,7 +20,7 @@ WIDTH_MIN_CHARS = 60
 WIDTH_MAX_CHARS = 120
 
 MARKS = {State.OK: "ok", State.NOTE: "note", State.WARNING: "!", State.PROBLEM: "✗", State.SKIPPED: "-"}
-"""What stands before a finding."""
+"""The mark before a finding."""
 
 _INDENT = 2
 _MARK_CHARS = 6
@@ -32,9 +32,9 @@ _COLOURS = {State.OK: _GREEN, State.NOTE: "", State.WARNING: _YELLOW, State.PROB
 def findings_text(
     findings: Sequence[Finding], width: int = 100, *, colours: bool = False, encoding: str = "utf-8"
 ) -> str:
-    """Findings by topic, the advice below each, and how many problems there are in the last line.
+    """Findings by topic, each with its advice below, and the number of problems in the last line.
 
-    What `encoding` cannot write is written in other words.
+    Characters that `encoding` lacks are replaced.
     """
     width = min(max(width, WIDTH_MIN_CHARS), WIDTH_MAX_CHARS)
     blocks = []
@@ -52,14 +52,14 @@ def findings_json(findings: Sequence[Finding]) -> str:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """How many problems and warnings there are."""
+    """The number of problems and warnings."""
     problems = _told(findings, State.PROBLEM) or "no problem found"
     warnings = _told(findings, State.WARNING)
     return f"{problems}, {warnings}" if warnings else problems
 
 
 def _told(findings: Sequence[Finding], state: State) -> str:
-    """How many findings have a state, and in which topics; "" for none."""
+    """The number of findings with a state, and their topics; "" for none."""
     topics = [finding.topic for finding in findings if finding.state is state]
     return f"{counted(len(topics), state.value)} ({', '.join(dict.fromkeys(topics))})" if topics else ""
 

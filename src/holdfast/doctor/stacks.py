@@ -1,4 +1,4 @@
-"""What ``holdfast stacks`` can see of a worker that does not answer: really tried, on a child of our own."""
+"""What ``holdfast stacks`` can see of a worker that does not answer. Really tried, on a child process of our own."""
 
 from __future__ import annotations
 
@@ -28,22 +28,23 @@ _topic = Topic("stacks")
 
 class Facts(NamedTuple):
     py_spy: str | None
-    """Its path."""
+    """The path of py-spy."""
 
     is_seen: bool
-    """Whether it could see the stack of another process."""
+    """Whether py-spy could read the stack of another process."""
 
     reason: str = ""
-    """Why it could not."""
+    """Why py-spy could not."""
 
     ptrace_scope: int | None = None
-    """What the kernel's yama module allows: 0 is all of one's own, 1 children, 2 root, 3 nothing; None without it."""
+    """The setting of the kernel's yama module: 0 allows all own processes, 1 children, 2 root, 3 nothing; None without
+    it."""
 
     has_capability: bool = False
-    """CAP_SYS_PTRACE."""
+    """Whether the process has CAP_SYS_PTRACE."""
 
 
-def check(context: Context) -> list[Finding]:  # noqa: ARG001 - it is the same for every job
+def check(context: Context) -> list[Finding]:  # noqa: ARG001 - the same for every job
     return [judge(probe())]
 
 
@@ -73,7 +74,7 @@ def judge(facts: Facts) -> Finding:
 
 
 def _rights(facts: Facts) -> str:
-    """What a person does so that py-spy may look."""
+    """What a person has to do so that py-spy may read stacks."""
     if facts.ptrace_scope and not facts.has_capability:
         return (
             f"; kernel.yama.ptrace_scope is {facts.ptrace_scope}: sysctl kernel.yama.ptrace_scope=0, or in a container "
@@ -83,8 +84,8 @@ def _rights(facts: Facts) -> str:
 
 
 def _stacks_of_a_child() -> str:
-    # Isolated: a program's sitecustomize is not to be run for this.
-    with subprocess.Popen(  # noqa: S603 - our own words
+    # Isolated mode: the user's sitecustomize must not run for this.
+    with subprocess.Popen(  # noqa: S603 - our own arguments
         [sys.executable, "-I", "-c", _CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
         try:

@@ -1,4 +1,4 @@
-"""Which versions are here, which extras are missing, and whether the command is the one that is meant."""
+"""Installed versions, missing extras, and whether the command in the PATH is the expected one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.doctor.context import Context
 
 KERNEL_GOOD = (5, 3)
-"""The first Linux that has all that holdfast uses (pidfd_open)."""
+"""The first Linux with everything that holdfast uses (pidfd_open)."""
 
 FRAMEWORKS = ("torch", "accelerate", "lightning", "jax", "numpy")
 
@@ -26,7 +26,7 @@ EXTRAS = {
     "protobuf": ("etcd", "--rdzv-backend etcd"),
     "py-spy": ("stacks", "stacks of workers that do not answer"),
 }
-"""By package: the extra that installs it, and what it is for."""
+"""The extra that installs each package, and its purpose."""
 
 COMMAND = "holdfast"
 
@@ -38,17 +38,17 @@ class Facts(NamedTuple):
     kernel: str
     libc: str
     packages: Mapping[str, str]
-    """By name, those that are installed."""
+    """The versions of installed packages, by name."""
 
     commands: tuple[str, ...]
-    """The files called holdfast in the PATH, the first one first; links are followed."""
+    """The files called holdfast in the PATH, in its order; links are resolved."""
 
     interpreter: str
     python_on_path: str
-    """What python3 is, in the PATH; "" for none."""
+    """The path of python3 in the PATH; "" for none."""
 
     prefix: str
-    """Where the packages of this interpreter are."""
+    """The prefix of this interpreter's packages."""
 
 
 def check(context: Context) -> list[Finding]:
@@ -120,7 +120,7 @@ def _judge_path(facts: Facts) -> list[Finding]:
 
 
 def _is_same(path: str, facts: Facts) -> bool:
-    """Whether it uses the same packages: a virtual environment's interpreter is a link to that of the system."""
+    """Whether a command uses the same packages: a virtual environment's interpreter is a link to the system's."""
     return os.path.dirname(os.path.realpath(os.path.dirname(path))) == os.path.realpath(facts.prefix)
 
 
