@@ -32,7 +32,7 @@ WRITERS = {
     "events/destinations.py": "events as JSON, which has only ASCII",
     "logger.py": "all that is logged",
     "metrics/handlers.py": "a destination of metrics that is asked for",
-    "warm/becoming.py": "a worker's own traceback",
+    "warm/exec_in_process.py": "a worker's own traceback",
 }
 
 

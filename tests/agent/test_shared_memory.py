@@ -41,8 +41,8 @@ def test_what_a_killed_agent_left_is_removed_and_what_a_living_one_has_is_not(me
     script = f"""
 import os
 from holdfast.agent import shared_memory
-pages.MEMORY = {str(memory)!r}
-for path in pages.WorkerPages().open([0]).values():
+shared_memory.MEMORY = {str(memory)!r}
+for path in shared_memory.WorkerPages().open([0]).values():
     open(path, "w").close()
 os._exit(9)
 """

@@ -17,9 +17,14 @@ import pytest
 from etcd_cluster import Certificates, EtcdCluster
 
 from holdfast.coordination.blocking import BlockingStore, LoopThread
-from holdfast.coordination.errors import LeaseLostError, StoreFullError, StoreRefusedError, StoreUnavailableError
+from holdfast.coordination.errors import (
+    BadAnswerError,
+    LeaseLostError,
+    StoreFullError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
 from holdfast.coordination.etcd import EtcdStore, _Space
-from holdfast.coordination.etcd_answers import BadAnswerError
 from holdfast.coordination.etcd_errors import InsecureError, NoLeaderError, NotDoneError, TooLargeError, as_ours
 from holdfast.coordination.model import (
     OPERATIONS_MAX,

@@ -9,9 +9,9 @@ import pytest
 from rogue_etcd import Refusal, RogueEtcd, header, honest
 
 from holdfast.coordination import etcd_messages as messages
-from holdfast.coordination.errors import CompactedError, CoordinationError, StoreUnavailableError
+from holdfast.coordination.errors import BadAnswerError, CompactedError, CoordinationError, StoreUnavailableError
 from holdfast.coordination.etcd import EtcdStore
-from holdfast.coordination.etcd_answers import ANSWER_MAX_BYTES, FIELDS_MAX, LEAST_TTL_MAX_S, BadAnswerError
+from holdfast.coordination.etcd_answers import ANSWER_MAX_BYTES, FIELDS_MAX, LEAST_TTL_MAX_S
 from holdfast.coordination.model import Put, Transaction
 from holdfast.coordination.queued_watch import BACKLOG_MAX_BYTES, CHANGE_BYTES
 

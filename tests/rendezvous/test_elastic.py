@@ -379,7 +379,7 @@ def fail_in_the_thread(handler):
 
 @pytest.mark.parametrize("fail", [fail_in_step, fail_in_an_answer, fail_in_the_thread])
 def test_a_bug_in_the_member_reaches_the_agent_and_the_other_nodes(nodes, fail):
-    a, b = nodes.add(keep_alive_interval=0.2), nodes.add(keep_alive_interval=0.2)
+    a, b = nodes.add(keep_alive_interval=1.0), nodes.add(keep_alive_interval=1.0)
     nodes.meet(a, b)
     fail(b)
     assert until_told(b).startswith("holdfast has a bug: ")

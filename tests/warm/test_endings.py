@@ -102,7 +102,9 @@ ENDS = {
 def plain(text):
     """Addresses and process identifiers are others each time."""
     text = re.sub(r"0x[0-9a-f]{6,}", "0x...", text)
-    text = re.sub(r'  File ".*/warm/becoming.py", line \d+ in run\n  File "<string>", line 1 in <module>\n', "", text)
+    text = re.sub(
+        r'  File ".*/warm/exec_in_process.py", line \d+ in run\n  File "<string>", line 1 in <module>\n', "", text
+    )
     text = re.sub(r"repeated 99\d more times", "repeated N more times", text)  # two frames are ours
     return re.sub(r"(pid|PID) \d+", r"\1 N", text)
 

@@ -21,6 +21,10 @@ class StoreUnavailableError(CoordinationError):
         self.is_gone = is_gone
 
 
+class BadAnswerError(StoreUnavailableError):
+    """A member sent a response that cannot be an answer."""
+
+
 class StoreReplacedError(StoreUnavailableError):
     """Another store answers at the address of ours. It has none of our data.
 

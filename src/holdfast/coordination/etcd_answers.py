@@ -5,7 +5,7 @@ A response that cannot answer the request counts as no answer: the caller asks a
 
 from __future__ import annotations
 
-from holdfast.coordination.errors import StoreUnavailableError
+from holdfast.coordination.errors import BadAnswerError
 from holdfast.coordination.keyspace import TTL_MAX_S
 
 TYPE_CHECKING = False
@@ -41,10 +41,6 @@ _VARINT_MAX_BYTES = 10
 _FIELD_MIN_BYTES = 2
 _MORE = 0x80
 """The bit of a byte that says that the number continues in the next byte."""
-
-
-class BadAnswerError(StoreUnavailableError):
-    """A member sent a response that cannot be an answer."""
 
 
 def reader(parse: Callable[[bytes], Answer]) -> Callable[[bytes | None], Answer | None]:

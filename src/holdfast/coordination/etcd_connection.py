@@ -14,8 +14,8 @@ import socket
 from contextlib import contextmanager, suppress
 
 from holdfast.coordination import etcd_messages as messages
-from holdfast.coordination.errors import CoordinationError, StoreRefusedError, StoreUnavailableError
-from holdfast.coordination.etcd_answers import ANSWER_MAX_BYTES, BadAnswerError
+from holdfast.coordination.errors import BadAnswerError, CoordinationError, StoreRefusedError, StoreUnavailableError
+from holdfast.coordination.etcd_answers import ANSWER_MAX_BYTES
 from holdfast.coordination.etcd_errors import (
     FROM_ETCD,
     InsecureError,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.coordination.errors import (
+    BadAnswerError,
     CompactedError,
     CoordinationError,
     LeaseLostError,
@@ -10,7 +11,7 @@ from holdfast.coordination.errors import (
     StoreRefusedError,
     StoreUnavailableError,
 )
-from holdfast.coordination.etcd_answers import ANSWER_MAX_BYTES, BadAnswerError
+from holdfast.coordination.etcd_answers import ANSWER_MAX_BYTES
 from holdfast.errors.text import visible_line
 
 TYPE_CHECKING = False

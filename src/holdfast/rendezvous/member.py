@@ -6,7 +6,7 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, TypeVar
 
-from holdfast.coordination.errors import LeaseLostError, StoreReplacedError, StoreUnavailableError
+from holdfast.coordination.errors import BadAnswerError, LeaseLostError, StoreReplacedError, StoreUnavailableError
 from holdfast.coordination.mirror import follow
 from holdfast.coordination.model import Snapshot
 from holdfast.logger import get_logger
@@ -75,8 +75,15 @@ class Member:
         self._has_ended = False
         self._has_broken = False
         self.replaced = ""
-        self.trouble = ""
-        """Why the store did not answer the last request; "" if it did."""
+        self._trouble = ""
+        self._bad_answer = (float("-inf"), "")
+
+    @property
+    def trouble(self) -> str:
+        """Why the store does not do what this node asks for; "" if it does. A wrong answer says more than silence."""
+        at, text = self._bad_answer
+        is_recent = self._loop.time() < at + self._membership.settings.join_timeout_s
+        return text if is_recent and self._trouble else self._trouble
 
     @property
     def membership(self) -> Membership:
@@ -202,7 +209,7 @@ class Member:
         """Make a request of the store, and handle the failures that a store may have."""
         try:
             await request(effect)
-            self.trouble = ""
+            self._trouble = ""
         except StoreUnavailableError as error:
             self._unavailable(effect, error)
         except LeaseLostError:
@@ -241,7 +248,9 @@ class Member:
             await asyncio.sleep(RETRY_S)
 
     def _unavailable(self, effect: Effect, error: StoreUnavailableError) -> None:
-        self.trouble = str(error)
+        self._trouble = str(error)
+        if isinstance(error, BadAnswerError):
+            self._bad_answer = (self._loop.time(), str(error))
         is_proven = False
         if isinstance(error, StoreReplacedError):
             is_proven, self.replaced = error.is_proven, str(error)
