@@ -93,8 +93,8 @@ def test_every_kind_of_failure_is_in_the_reference(built):
 
 def test_limits_have_values_with_units(built):
     shown = " ".join(text(built, "reference/limits").split())
-    assert "wire.FRAME_MAX_BYTES 4 MiB How long the body of a request may be." in shown
-    assert "restarts.PAUSE_MAX_S 30 s The longest." in shown
+    assert "wire.FRAME_MAX_BYTES 4 MiB The size limit of a request's body." in shown
+    assert "restarts.PAUSE_MAX_S 30 s The longest pause." in shown
 
 
 def test_events_have_their_fields(built):

@@ -229,14 +229,17 @@ class Laws:
         return {0, has_failed} if is_lost or number in era.felt else {has_failed}
 
     def _keeps_order(self, made, last):
-        """Without ranks that were asked for, those who stay come first and in their old order."""
+        """Without ranks that were asked for, those who stay come first and in their old order.
+
+        A leader may remember the generation before, also if a backup has brought back an older one.
+        """
         if last is None or self.most > 100:
             return
-        old = [member.node for member in last.members]
         new = [member.node for member in made.members]
-        survivors = [node for node in old if node in new]
-        if new[: len(survivors)] != survivors:
-            raise LawBrokenError(f"generation {made.number} is {' '.join(new)} after {' '.join(old)}")
+        remembered = [era.generations.get(made.number - 1) for era in self.eras]
+        before = [[member.node for member in each.members] for each in (last, *filter(None, remembered))]
+        if not any(_is_in_order(new, old) for old in before):
+            raise LawBrokenError(f"generation {made.number} is {' '.join(new)} after {' '.join(before[0])}")
 
     def _is_broken(self, broken):
         era = self.era
@@ -335,6 +338,11 @@ class Laws:
         is_enough = self.checks_patience and self.end is None
         if is_enough and world.clock.now - self._few_until >= patience_s - 1.0:
             raise LawBrokenError(f"{agent.name} leaves while enough nodes are there: {leave.reason}")
+
+
+def _is_in_order(new, old):
+    survivors = [node for node in old if node in new]
+    return new[: len(survivors)] == survivors
 
 
 def _is_alone(world):
