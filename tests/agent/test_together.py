@@ -643,7 +643,7 @@ def test_a_hang_on_another_node_has_its_local_rank_when_others_there_have_ended(
 
 
 def test_a_node_that_waits_for_others_in_a_store_takes_no_requests(tmp_path):
-    """Whoever asks is told at once that nobody answers."""
+    """A node that asks hears at once that nobody answers."""
     handler = Questions(0)
     handler.ends = [None]
     pipes = []

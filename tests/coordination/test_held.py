@@ -111,7 +111,7 @@ def test_requests_that_are_not_all_there_share_one_limit_and_members_are_served(
 
 
 def test_a_change_that_is_too_long_to_be_told_is_not_missed_silently(monkeypatch):
-    """Whoever watches is dropped, and hears when it comes back that it has to read everything anew."""
+    """A watcher is dropped. When it comes back, it hears that it has to read everything again."""
     monkeypatch.setattr("holdfast.coordination.server_connection.ANSWER_MAX_BYTES", 1_000)
 
     async def story(server, member):

@@ -27,6 +27,8 @@ from __future__ import annotations
 
 import re
 
+import transcript
+
 from holdfast.agent import core
 from holdfast.errors.kind import FailureKind
 from holdfast.rendezvous.restarts import Fault
@@ -34,18 +36,7 @@ from holdfast.rendezvous.restarts import Fault
 
 def replay(text):
     """The transcript with what its events lead to now."""
-    lines = []
-    stage = None
-    for line in text.splitlines():
-        if line.startswith("settings:"):
-            stage = Stage(line)
-            lines.append(line)
-        elif line.startswith(">"):
-            lines.append(line)
-            lines.extend(stage.play(line.removeprefix(">").strip()))
-        elif not line.startswith(" "):
-            lines.append(line)
-    return "\n".join(lines) + "\n"
+    return transcript.replay(text, Stage)
 
 
 class Stage:

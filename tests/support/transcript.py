@@ -30,13 +30,13 @@ from holdfast.rendezvous.decision import Settings
 from holdfast.rendezvous.records import End, EndKind
 
 
-def replay(text):
-    """The transcript with what its events lead to now."""
+def replay(text, stage_of=None):
+    """The transcript with what its events lead to now. `stage_of` makes what they happen to, from a settings line."""
     lines = []
     stage = None
     for line in text.splitlines():
         if line.startswith("settings:"):
-            stage = Stage(line)
+            stage = (stage_of or Stage)(line)
             lines.append(line)
         elif line.startswith(">"):
             lines.append(line)
