@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import msgspec
 from decisions import (
     KEYS,
@@ -21,13 +23,15 @@ from decisions import (
 from msgspec.structs import replace
 from simulated_agent import offer
 
-from holdfast.coordination.model import Delete
+from holdfast.coordination.keyspace import KeySpace
+from holdfast.coordination.model import Delete, Put, Transaction
 from holdfast.errors.kind import FailureKind
 from holdfast.rendezvous.admission import BATCH_S, HOLD_BACK_S, LOSSES_MAX
 from holdfast.rendezvous.decide import decide, registration
 from holdfast.rendezvous.decision import NO_RECORD, Join, Leave, Settings, Start
-from holdfast.rendezvous.records import GENERATION_MAX, Arrivals, BreakKind, Broken, Fingerprint, Node, Short
+from holdfast.rendezvous.records import GENERATION_MAX, Arrivals, BreakKind, Broken, Fingerprint, Node, Short, encode
 from holdfast.rendezvous.restarts import STEADY_S
+from holdfast.rendezvous.view import View
 
 HERE = {"a.1": 0, "b.1": 0, "c.1": 0}
 ELASTIC = Settings(min_nodes=2, max_nodes=4, last_call_s=5.0, max_restarts=3)
@@ -38,9 +42,10 @@ ELASTIC = Settings(min_nodes=2, max_nodes=4, last_call_s=5.0, max_restarts=3)
 
 def test_a_node_that_starts_remembers_the_record_that_lets_it():
     view = view_of(leader="b.1", made=generation(), is_whole=False)
-    decision = decide(view, member(), NOW, SETTINGS, KEYS)
+    decision = decide(view, member(has_lapsed=True), NOW, SETTINGS, KEYS)
     assert decision.actions == (Start(generation()),)
     assert (decision.me.last, decision.me.licence) == (generation(), (1, view.generation_revision, ""))
+    assert not decision.me.has_lapsed, "nothing newer was missed"
 
 
 def test_a_node_does_not_start_other_workers_than_it_offered():
@@ -115,6 +120,42 @@ def test_a_node_that_is_here_and_has_not_stopped_a_lost_generation_is_given_the_
     assert made_by(lead(view, lost_at=NOW - 6, **mine)).number == 2
     stopped = view_of(leader="a.1", nodes={"a.1": 1, "b.1": 1, "c.1": 1})
     assert made_by(lead(stopped, lost_at=NOW - 4, **mine)).number == 2, "all have said so"
+
+
+def test_a_leader_whose_lease_has_lapsed_cannot_know_that_all_have_stopped():
+    """Its own generation was the last for all that it knows, and all of that one's nodes are here and have stopped. But
+    others may have run a newer one while it was away.
+    """
+    settings = replace(SETTINGS, lease_s=3.0, min_nodes=1)
+    alone = generation(nodes=("a.1",))
+    record = (1, view_of(leader="a.1", made=alone).generation_revision, "")
+    published = replace(offer("a", 29500), stopped=1, lease_s=3.0)
+    mine = {"settings": settings, "published": published, "offer": published, "stopped": 1, "enough_since": NOW - 9}
+    mine |= {"known": 1, "last": alone, "licence": record, "lost": record, "missing": alone, "lost_at": NOW - 1}
+    view = view_of(leader="a.1", nodes={"a.1": 1})
+    assert made_by(lead(view, came_at=NOW - 1, **mine)).number == 2, "it was never away"
+    waits = lead(view, came_at=NOW - 1, has_lapsed=True, **mine)
+    assert (waits.actions, waits.wake_at) == ((), NOW + 2)
+    assert made_by(lead(view, came_at=NOW - 3, has_lapsed=True, **{**mine, "lost_at": NOW - 3})).number == 2
+
+
+def test_what_a_leader_decided_for_another_store_means_nothing_to_a_new_one():
+    """Revisions begin again after a loss of data: those of the leader's key and the generation may well be the same."""
+
+    def store_with(*nodes):
+        store = KeySpace(random_bytes=random.Random(7).randbytes)
+        for node in nodes:
+            store.transact(Transaction((), (Put(KEYS.node(node), encode(offer(node[0], 29500))),)))
+        store.transact(Transaction((), (Put(KEYS.leader, nodes[0].encode()),)))
+        return store
+
+    before, after = store_with("a.1", "b.1"), store_with("b.2", "a.2")
+    assert before.get(KEYS.leader).created == after.get(KEYS.leader).created
+    view = View.read(KEYS, before.get_prefix(KEYS.group), is_whole=True)
+    published = offer("a", 29500)
+    (late,) = lead(view, published=published, offer=published, enough_since=NOW - 9).actions
+    assert not after.transact(late.transaction).succeeded
+    assert before.transact(late.transaction).succeeded
 
 
 def test_a_leader_that_was_away_goes_on_with_the_job_that_others_have_begun_meanwhile():

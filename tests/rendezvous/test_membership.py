@@ -412,6 +412,19 @@ def test_a_fence_that_was_final_is_not_the_next_generations(talk):
     assert talk.membership.fence_at == talk.now + TTL_S * FENCE_AT
 
 
+def test_a_node_knows_by_its_own_clock_that_its_lease_has_lapsed_until_it_starts_again(talk):
+    talk.run()
+    talk.now += TTL_S - 0.1
+    talk.membership.kept(TTL_S, talk.now)
+    assert not talk.membership.me.has_lapsed
+    talk.now += TTL_S
+    talk.membership.kept(TTL_S, talk.now)
+    assert talk.membership.me.has_lapsed
+    talk.now += 0.1
+    talk.membership.kept(TTL_S, talk.now)
+    assert talk.membership.me.has_lapsed, "a lease that holds again does not tell what was missed"
+
+
 def test_what_had_nothing_to_delete_is_not_waited_for(talk):
     """Another run may have moved the store's revision, and nothing that we follow will ever reach it."""
     talk.run()

@@ -120,6 +120,10 @@ class Me(Struct, frozen=True):
     """When the loss of the record `lost` was noticed."""
     came_at: float = float("-inf")
     """When this node got its lease."""
+    held_until: float = float("inf")
+    """Until when the lease certainly holds, by this node's own clock."""
+    has_lapsed: bool = False
+    """Whether the lease has lapsed, by this node's own clock, since `last` started: others may have gone on."""
 
     on_since: tuple[int, float] = (0, 0.0)
     """As leader: the generation that is running, and when that was first seen."""
@@ -210,9 +214,15 @@ def still_on(view: View, keys: Keys) -> tuple[Modified | Created, ...]:
 
 
 def as_leader(view: View, keys: Keys) -> tuple[Modified | Created, ...]:
-    """Guards: the generation that we see is current, and we lead."""
+    """Guards: the generation that we see is current, and we lead.
+
+    Revisions begin again in a store that has lost its data, so that those of the other keys may be the same by chance.
+    The leader's own record proves that this is still the store that the leader registered in.
+    """
+    assert view.leader is not None
+    is_here = Created(keys.node(view.leader), view.ages.get(view.leader, 0))
     leads = Created(keys.leader, view.leader_revision)
-    return (Modified(keys.generation, view.generation_revision), leads, absent(keys.end))
+    return (Modified(keys.generation, view.generation_revision), leads, is_here, absent(keys.end))
 
 
 def first(*times: float | None) -> float | None:

@@ -307,8 +307,11 @@ def _newest(node: Node) -> int:
 
 
 def _has_all_stopped(view: View, me: Me) -> bool:
-    """Whether all nodes of the generation that the store has lost are known to have stopped it."""
-    if me.last is None or me.licence != me.lost:
+    """Whether all nodes of the generation that the store has lost are known to have stopped it.
+
+    The leader cannot tell if it was away: a newer generation may have begun without it.
+    """
+    if me.last is None or me.licence != me.lost or me.has_lapsed:
         return False
     stopped = {_agent(name) for name, node in view.nodes.items() if node.stopped >= me.known}
     return all(_agent(member.node) in stopped for member in me.last.members)

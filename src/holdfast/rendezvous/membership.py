@@ -179,7 +179,8 @@ class Membership:
         """The lease was renewed. It certainly holds for `ttl_s` from `sent_at`, when the request was sent."""
         self._is_renewing = False
         self._renew_at = sent_at + self._keep_alive_s
-        self.me = replace(self.me, stop_by=sent_at + ttl_s * STOP_AT)
+        has_lapsed = self.me.has_lapsed or sent_at >= self.me.held_until
+        self.me = replace(self.me, stop_by=sent_at + ttl_s * STOP_AT, held_until=sent_at + ttl_s, has_lapsed=has_lapsed)
         self._lease_fence_at = sent_at + ttl_s * FENCE_AT
         if not self._is_fence_final:
             self.fence_at = self._lease_fence_at

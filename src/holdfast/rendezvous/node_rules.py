@@ -150,6 +150,7 @@ def _seek_a_place(view: View, me: Me, now: float, settings: Settings, keys: Keys
             running=generation.number,
             last=generation,
             licence=identity_of(view),
+            has_lapsed=False,
             offer=None if me.offer is None else replace(me.offer, job=generation.job),
             waiting_since=None,
             failure=None,
