@@ -28,7 +28,7 @@ from holdfast.coordination.model import Delete, Put, Transaction
 from holdfast.errors.kind import FailureKind
 from holdfast.rendezvous.admission import BATCH_S, HOLD_BACK_S, LOSSES_MAX
 from holdfast.rendezvous.decide import decide, registration
-from holdfast.rendezvous.decision import NO_RECORD, Join, Leave, Settings, Start
+from holdfast.rendezvous.decision import NO_RECORD, Join, Leave, Settings, Start, identity_of
 from holdfast.rendezvous.records import GENERATION_MAX, Arrivals, BreakKind, Broken, Fingerprint, Node, Short, encode
 from holdfast.rendezvous.restarts import STEADY_S
 from holdfast.rendezvous.view import View
@@ -137,6 +137,22 @@ def test_a_leader_whose_lease_has_lapsed_cannot_know_that_all_have_stopped():
     waits = lead(view, came_at=NOW - 1, has_lapsed=True, **mine)
     assert (waits.actions, waits.wake_at) == ((), NOW + 2)
     assert made_by(lead(view, came_at=NOW - 3, has_lapsed=True, **{**mine, "lost_at": NOW - 3})).number == 2
+
+
+def test_a_node_joins_strangers_only_when_the_workers_that_they_know_nothing_of_are_gone():
+    """The store lost its data, and nodes that had never heard of this node's job have begun another one."""
+    theirs = replace(generation(nodes=("b.1",)), job="theirs")
+    ours = replace(generation(nodes=("d.1",)), job="ours")
+    view = view_of(leader="b.1", made=theirs, is_whole=False)
+    knows = member(published=None, seen=identity_of(view), known=1, missing=ours, lost_at=NOW - 1)
+    settings = replace(SETTINGS, lease_s=3.0)
+    waits = decide(view, knows, NOW, settings, KEYS)
+    assert (waits.actions, waits.wake_at) == ((), NOW + 2)
+    assert decide(view, knows, NOW + 2, settings, KEYS).actions == (Join(),)
+    for anew in (replace(knows, missing=None), replace(knows, missing=replace(ours, job="theirs"))):
+        assert decide(view, anew, NOW, settings, KEYS).actions == (Join(),)
+    longer = decide(view, replace(knows, known_lease_s=5.0), NOW, settings, KEYS)
+    assert longer.wake_at == NOW + 4
 
 
 def test_what_a_leader_decided_for_another_store_means_nothing_to_a_new_one():

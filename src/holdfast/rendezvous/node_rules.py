@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 SAY_AGAIN_S = 60.0
 """A waiting node repeats its record at least this often, and at most twice as often: somebody may have deleted it."""
 
+LOST_WORKERS_STOP = "the store has lost the last generation, and another job has begun; waiting for its workers to stop"
+
 
 def my_part(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Decision:  # noqa: PLR0911 - one a rule
     is_done = 0 < me.running == me.done
@@ -226,6 +228,9 @@ def _offer(
     )
     me = replace(me, offer=offer)
     if not me.lease or me.published is None:
+        held_off_until = _beside_lost_workers_until(view, me, now)
+        if held_off_until is not None:
+            return Decision(me, wake_at=first(deadline, held_off_until), status=LOST_WORKERS_STOP)
         return Decision(me, (Join(),), deadline, status)
     say_again_at = _say_again_at(me)
     # Also repeat the record as soon as it looks as if somebody had deleted it.
@@ -238,6 +243,18 @@ def _offer(
         ready = Propose(Transaction(guards, puts), "ready", publishes=offer)
         return Decision(me, (ready,), deadline, status)
     return Decision(me, wake_at=first(deadline, say_again_at), status=status)
+
+
+def _beside_lost_workers_until(view: View, me: Me, now: float) -> float | None:
+    """Until when workers of a lost generation may live that the job in the store knows nothing of; None if none may.
+
+    The store lost its data, and nodes that had never heard of our job began another one. They cannot know whom to wait
+    for, so a node that does know joins them only when the lost generation's workers are certainly gone.
+    """
+    if view.generation is None or me.missing is None or view.generation.job == me.missing.job:
+        return None
+    until = me.lost_at + max(me.offer.lease_s if me.offer else 0.0, me.known_lease_s)
+    return until if now < until else None
 
 
 def _known_to_tell(me: Me) -> int:
