@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.agent import core
-from holdfast.agent.core import AgentState, Outcome, Phase, step
+from holdfast.agent import core_model as model
+from holdfast.agent.core import step
+from holdfast.agent.core_model import AgentState, Outcome, Phase
 from holdfast.agent.state import WorkerState
 from holdfast.errors.kind import FailureKind
 from holdfast.rendezvous.restarts import Fault, Past
@@ -26,17 +28,17 @@ FAULTS = st.builds(
     Fault, st.sampled_from(FailureKind), st.sampled_from([0.5, 100.0]), st.sampled_from(["", "E at t.py:1"])
 )
 EVENTS = st.one_of(
-    st.builds(core.Met, st.none() | st.integers(0, 9)),
-    *map(st.just, (core.Started(), core.WorkerExited(), core.SetSucceeded(), core.SetFenced(), core.Stopped())),
-    st.builds(core.SetFailed, FAULTS, st.just("rank 0 failed"), st.booleans()),
-    st.builds(core.HangFound, FAULTS, st.just("rank 0 hangs")),
-    st.builds(core.RoundOver, st.just("lost b"), st.booleans()),
-    st.just(core.Asked(NOW + 30)),
-    st.just(core.DeadlinePassed()),
-    st.builds(core.BarrierLeft, st.sampled_from(["", "b failed"])),
-    st.just(core.JobFailed("restarts: 3 of 3")),
-    st.just(core.NotNeeded("the job has succeeded")),
-    st.just(core.Signalled("SIGTERM", "the agent got SIGTERM")),
+    st.builds(model.Met, st.none() | st.integers(0, 9)),
+    *map(st.just, (model.Started(), model.WorkerExited(), model.SetSucceeded(), model.SetFenced(), model.Stopped())),
+    st.builds(model.SetFailed, FAULTS, st.just("rank 0 failed"), st.booleans()),
+    st.builds(model.HangFound, FAULTS, st.just("rank 0 hangs")),
+    st.builds(model.RoundOver, st.just("lost b"), st.booleans()),
+    st.just(model.Asked(NOW + 30)),
+    st.just(model.DeadlinePassed()),
+    st.builds(model.BarrierLeft, st.sampled_from(["", "b failed"])),
+    st.just(model.JobFailed("restarts: 3 of 3")),
+    st.just(model.NotNeeded("the job has succeeded")),
+    st.just(model.Signalled("SIGTERM", "the agent got SIGTERM")),
 )
 STATES = st.builds(
     AgentState,
@@ -51,7 +53,7 @@ STATES = st.builds(
     st.booleans(),
     st.sampled_from(["", "the agent got SIGINT"]),
 ).map(lambda state: state if state.phase is Phase.DRAINING else state.replace(leaving=""))
-NEXT_ATTEMPT = (core.StartSet, core.RestartSet, core.PauseUntil)
+NEXT_ATTEMPT = (model.StartSet, model.RestartSet, model.PauseUntil)
 
 
 def after(state, event):
@@ -98,7 +100,7 @@ def test_an_agent_ends_exactly_when_it_says_so(state, event):
     happens = after(state, event)
     if happens is not None:
         then, effects = happens
-        finishes = [effect for effect in effects if isinstance(effect, core.Finish)]
+        finishes = [effect for effect in effects if isinstance(effect, model.Finish)]
         assert (then.phase is Phase.ENDED) == bool(finishes) == (then.outcome is not None)
         assert [(finish.outcome, finish.reason) for finish in finishes] == [(then.outcome, then.reason)] * len(finishes)
         assert not finishes or finishes == [effects[-1]]
@@ -109,16 +111,16 @@ def test_what_is_waited_for_comes_last_and_once(state, event):
     happens = after(state, event)
     if happens is not None:
         _, effects = happens
-        last = (*NEXT_ATTEMPT, core.AskToStop, core.WaitForOthers, core.Finish)
+        last = (*NEXT_ATTEMPT, model.AskToStop, model.WaitForOthers, model.Finish)
         assert [isinstance(effect, last) for effect in effects[:-1]] == [False] * len(effects[:-1])
 
 
 @given(STATES, EVENTS)
 def test_a_restart_is_paid_for_once_or_by_the_job(state, event):
     happens = after(state, event)
-    if happens is not None and not isinstance(event, core.Met):
+    if happens is not None and not isinstance(event, model.Met):
         then, effects = happens
-        is_own_failure = isinstance(event, (core.SetFailed, core.HangFound)) and not state.is_shared
+        is_own_failure = isinstance(event, (model.SetFailed, model.HangFound)) and not state.is_shared
         is_next = any(isinstance(effect, NEXT_ATTEMPT) for effect in effects)
         is_counted = is_own_failure and is_next and state.phase is not Phase.DRAINING
         assert then.restarts - state.restarts == int(is_counted)
@@ -130,9 +132,9 @@ def test_a_failure_is_judged_by_one(state, event):
     happens = after(state, event)
     if happens is not None:
         _, effects = happens
-        is_stuck = isinstance(event, core.SetFailed) and event.is_stuck
-        verdicts = [effect for effect in effects if isinstance(effect, core.RecordVerdict)]
-        reports = [effect for effect in effects if isinstance(effect, core.Report)]
+        is_stuck = isinstance(event, model.SetFailed) and event.is_stuck
+        verdicts = [effect for effect in effects if isinstance(effect, model.RecordVerdict)]
+        reports = [effect for effect in effects if isinstance(effect, model.Report)]
         assert not (verdicts and reports)
         assert not verdicts or not state.is_shared or is_stuck
         assert not reports or state.is_shared
@@ -143,7 +145,7 @@ def test_the_end_of_workers_is_recorded_once(state, event):
     happens = after(state, event)
     if happens is not None:
         then, effects = happens
-        records = [effect for effect in effects if isinstance(effect, core.RecordWorkers)]
+        records = [effect for effect in effects if isinstance(effect, model.RecordWorkers)]
         assert len(records) <= 1
         assert not records or then.is_recorded
         assert [record.restarts for record in records] == [state.restarts] * len(records)
@@ -151,12 +153,12 @@ def test_the_end_of_workers_is_recorded_once(state, event):
 
 @given(STATES, EVENTS)
 def test_the_second_signal_is_the_end(state, event):
-    first = after(state, core.Signalled("SIGTERM", "the agent got SIGTERM"))
+    first = after(state, model.Signalled("SIGTERM", "the agent got SIGTERM"))
     assert first is not None
     if first[0].phase is not Phase.ENDED:
-        (second, effects) = step(first[0], core.Signalled("SIGINT", "the agent got SIGINT"), NOW)
+        (second, effects) = step(first[0], model.Signalled("SIGINT", "the agent got SIGINT"), NOW)
         assert second.outcome is Outcome.INTERRUPTED
-        assert effects[-1] == core.Finish(Outcome.INTERRUPTED, "the agent got SIGINT")
+        assert effects[-1] == model.Finish(Outcome.INTERRUPTED, "the agent got SIGINT")
 
 
 @given(st.lists(EVENTS, max_size=30), st.booleans())
@@ -167,7 +169,7 @@ def test_no_order_of_events_leads_to_a_state_without_a_way_out(events, is_shared
         if happens is not None:
             state, _ = happens
     if state.phase is not Phase.ENDED:
-        assert after(state, core.Signalled("SIGTERM", "the agent got SIGTERM")) is not None
+        assert after(state, model.Signalled("SIGTERM", "the agent got SIGTERM")) is not None
         assert any(phase is state.phase for phase, _ in core.RULES)
 
 

@@ -30,6 +30,7 @@ import re
 import transcript
 
 from holdfast.agent import core
+from holdfast.agent import core_model as model
 from holdfast.errors.kind import FailureKind
 from holdfast.rendezvous.restarts import Fault
 
@@ -44,7 +45,7 @@ class Stage:
 
     def __init__(self, settings):
         given = dict(re.findall(r"([a-z_]+) (\S+)", settings.removeprefix("settings:").replace(",", " ")))
-        self._state = core.AgentState(
+        self._state = model.AgentState(
             int(given.pop("restarts")),
             float(given.pop("window", "0")),
             given.pop("policy", "auto"),
@@ -58,7 +59,7 @@ class Stage:
             self._now += float(passed[1])
             return
         if words == "the agent begins":
-            effects = (core.StartSet(),)
+            effects = (model.StartSet(),)
         else:
             self._state, effects = core.step(self._state, self._event(words), self._now)
         for effect in effects:
@@ -72,11 +73,11 @@ class Stage:
         if words.startswith(("the workers fail", "the workers hang")):
             return self._failure(words)
         if met := re.fullmatch(r"the nodes meet(?: after (\d+) restarts?)?", words):
-            return core.Met(None if met[1] is None else int(met[1]))
+            return model.Met(None if met[1] is None else int(met[1]))
         if asked := re.fullmatch(r"the workers have (\S+) s", words):
-            return core.Asked(self._now + float(asked[1]))
+            return model.Asked(self._now + float(asked[1]))
         if signal := re.fullmatch(r"(SIG\w+) comes", words):
-            return core.Signalled(signal[1], f"the agent got {signal[1]}")
+            return model.Signalled(signal[1], f"the agent got {signal[1]}")
         return EVENTS[words]
 
     def _failure(self, words):
@@ -85,23 +86,23 @@ class Stage:
         kind = FailureKind.COMMUNICATION if "by a fault of the machine" in words else FailureKind.EXCEPTION
         fault = Fault(kind, float(ran[1]) if ran else 1.0, f"ValueError at {place[1]}" if place else "")
         if words.startswith("the workers hang"):
-            return core.HangFound(fault, "rank 1 failed: it hangs")
-        return core.SetFailed(fault, "rank 1 failed: ValueError", "stuck" in words)
+            return model.HangFound(fault, "rank 1 failed: it hangs")
+        return model.SetFailed(fault, "rank 1 failed: ValueError", "stuck" in words)
 
 
 EVENTS = {
-    "the workers run": core.Started(),
-    "the workers are gone": core.Stopped(),
-    "a worker fails": core.WorkerExited(),
-    "the workers succeed": core.SetSucceeded(),
-    "the workers are fenced": core.SetFenced(),
-    "the round is over": core.RoundOver("lost node3"),
-    "the round is over and workers may finish": core.RoundOver("letting in node4", may_finish=True),
-    "time is up": core.DeadlinePassed(),
-    "everybody is done": core.BarrierLeft(),
-    "the others need this node": core.BarrierLeft("node3 failed"),
-    "the job fails": core.JobFailed("restarts: 3 of 3"),
-    "this node is not needed": core.NotNeeded("the job has succeeded"),
+    "the workers run": model.Started(),
+    "the workers are gone": model.Stopped(),
+    "a worker fails": model.WorkerExited(),
+    "the workers succeed": model.SetSucceeded(),
+    "the workers are fenced": model.SetFenced(),
+    "the round is over": model.RoundOver("lost node3"),
+    "the round is over and workers may finish": model.RoundOver("letting in node4", may_finish=True),
+    "time is up": model.DeadlinePassed(),
+    "everybody is done": model.BarrierLeft(),
+    "the others need this node": model.BarrierLeft("node3 failed"),
+    "the job fails": model.JobFailed("restarts: 3 of 3"),
+    "this node is not needed": model.NotNeeded("the job has succeeded"),
 }
 
 
@@ -116,4 +117,4 @@ def _shown(name, value):
         return name if value else f"not {name}"
     if isinstance(value, float):
         return f"{value:g} s"
-    return str(value) if isinstance(value, (int, core.Outcome)) else f'"{value}"'
+    return str(value) if isinstance(value, (int, model.Outcome)) else f'"{value}"'

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 
-from holdfast.agent.core import HangFound, Phase, SetFailed, WorkerExited
+from holdfast.agent.core_model import HangFound, Phase, SetFailed, WorkerExited
 from holdfast.agent.environment import substitute_local_rank, worker_environment
 from holdfast.agent.group import RunResult
 from holdfast.agent.inspection import Inspection
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from holdfast.agent.core import Event
+    from holdfast.agent.core_model import Event
     from holdfast.agent.group import WorkerGroup, WorkerSpec
     from holdfast.agent.health import HealthCheckServer
     from holdfast.errors import ProcessFailure

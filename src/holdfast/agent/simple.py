@@ -12,7 +12,8 @@ import signal
 import time
 from abc import ABC, abstractmethod
 
-from holdfast.agent.core import (
+from holdfast.agent.core import ended, step
+from holdfast.agent.core_model import (
     AgentState,
     AnnounceLeave,
     Asked,
@@ -44,8 +45,6 @@ from holdfast.agent.core import (
     Stopped,
     StopSet,
     WaitForOthers,
-    ended,
-    step,
 )
 from holdfast.agent.event_writer import EventWriter
 from holdfast.agent.group import RunResult, Worker, WorkerGroup
@@ -63,7 +62,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from holdfast import events
-    from holdfast.agent.core import Effect, Event
+    from holdfast.agent.core_model import Effect, Event
     from holdfast.agent.group import WorkerSpec
     from holdfast.errors import ProcessFailure
     from holdfast.rendezvous.errors import JobFailedError
