@@ -12,11 +12,11 @@ import torch
 imported_ns = time.monotonic_ns()
 
 import datetime as dt  # noqa: E402 - what is measured is the moment before
-import os  # noqa: E402
-import signal  # noqa: E402
-import sys  # noqa: E402
+import os  # noqa: E402 - as above
+import signal  # noqa: E402 - as above
+import sys  # noqa: E402 - as above
 
-import torch.distributed as dist  # noqa: E402
+import torch.distributed as dist  # noqa: E402 - as above
 
 ATTEMPT, RANK = os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["RANK"]
 

@@ -296,7 +296,7 @@ class Faults:
         with contextlib.suppress(_FullError):
             if fault.amount:
                 for number in range(1 << 20):
-                    _fill(lambda number=number: (disk / f"{FILLER}{number}").touch())  # type: ignore[misc]
+                    _fill(lambda number=number: (disk / f"{FILLER}{number}").touch())  # type: ignore[misc]  # a lambda with a default
             with open(disk / FILLER, "wb", buffering=0) as file:
                 while True:
                     _fill(lambda: file.write(bytes(CHUNK_BYTES)))

@@ -93,7 +93,7 @@ def delete(endpoints: list[str], run_id: str, what: str, host: str) -> dict[str,
 def main() -> None:
     action, endpoints, *rest = sys.argv[1:]
     actions = {"fill": fill, "free": free, "delete": delete}
-    print(json.dumps(actions[action](endpoints.split(","), *rest)))  # type: ignore[operator]
+    print(json.dumps(actions[action](endpoints.split(","), *rest)))  # type: ignore[operator]  # functions with several signatures
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ def lines_run(target: Target, data: bytes) -> set[tuple[str, int]]:
         return in_function if "/holdfast/" in frame.f_code.co_filename else None
 
     before = sys.gettrace()
-    sys.settrace(in_call)  # type: ignore[arg-type]
+    sys.settrace(in_call)  # type: ignore[arg-type]  # it also returns None
     try:
         examine(target, data)
     finally:

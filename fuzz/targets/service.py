@@ -157,7 +157,7 @@ def _check(keyspace: KeySpace, follower: _Follower) -> None:
 def _run(data: bytes) -> None:
     clock = _Clock()
     keyspace = KeySpace(HISTORY_MAX_REVISIONS, HISTORY_MAX_BYTES, no_chance(), ENTRIES_MAX_BYTES, LEASES_MAX)
-    service = Service(keyspace, clock)  # type: ignore[arg-type]
+    service = Service(keyspace, clock)  # type: ignore[arg-type]  # a clock that the fuzzer moves
     follower = _Follower()
     end = keyspace.watch("", 2, follower.take)
     clients = [_Client(f"10.0.0.{number}") for number in range(CLIENTS)]

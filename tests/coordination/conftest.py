@@ -124,8 +124,7 @@ def etcd_engine(etcd):
                 revision = (await store.get_prefix("")).revision
             await asyncio.to_thread(etcd.compact, revision)
 
-        make_client = lambda: EtcdStore(etcd.endpoints, prefix=prefix, answer_timeout_s=60)  # noqa: E731
-        engine = Engine(make_client, compact, 2.0)
+        engine = Engine(lambda: EtcdStore(etcd.endpoints, prefix=prefix, answer_timeout_s=60), compact, 2.0)
         try:
             yield engine
         finally:

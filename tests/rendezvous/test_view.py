@@ -46,8 +46,12 @@ OPERATIONS = st.one_of(
 
 def transactions():
     """Several operations at once, none of which names what another names."""
-    names = lambda operation: operation.prefix if isinstance(operation, DeletePrefix) else operation.key.split("/1/")[0]  # noqa: E731
-    return st.lists(st.lists(OPERATIONS, max_size=4, unique_by=lambda o: names(o).rstrip("/")), max_size=12)
+
+    def name(operation):
+        key = operation.prefix if isinstance(operation, DeletePrefix) else operation.key.split("/1/")[0]
+        return key.rstrip("/")
+
+    return st.lists(st.lists(OPERATIONS, max_size=4, unique_by=name), max_size=12)
 
 
 def contents(view):

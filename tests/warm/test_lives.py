@@ -37,7 +37,10 @@ AGAIN = ("--warm", "-r", "3", "--restart-policy", "always", "--max-restarts")
 def library(jobs):
     """Makes an installed module."""
     jobs.env["PYTHONPATH"] = jobs.directory / "installed" / "site-packages"
-    make = lambda source, name="library_of_test.py": jobs.file(f"installed/site-packages/{name}", source)  # noqa: E731
+
+    def make(source, name="library_of_test.py"):
+        return jobs.file(f"installed/site-packages/{name}", source)
+
     make("VALUE = 0\n")
     return make
 

@@ -115,7 +115,7 @@ class HealthCheckServer:
                             arrived.setblocking(False)
                             clients[arrived] = _Client(arrived)
                             selector.register(arrived, selectors.EVENT_READ)
-                    elif (client := clients.get(key.fileobj)) is not None and client.read():  # type: ignore[call-overload]
+                    elif (client := clients.get(key.fileobj)) is not None and client.read():  # type: ignore[call-overload]  # typeshed: fileobj may be an int
                         self._tell(client)
                         drop(client.connection)
                 now = time.monotonic()

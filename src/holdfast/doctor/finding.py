@@ -65,13 +65,20 @@ class Topic:
         return Finding(self.name, check, State.SKIPPED, why)
 
 
+BYTES_A_KIB = 1024
+
+THREE_DIGITS = 100
+"""From here on, a number has three digits before the point."""
+
+
 def size(count_bytes: float) -> str:
     """Bytes in readable form: ``64 MiB``, ``1.5 GiB``."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if count_bytes < 1024:  # noqa: PLR2004 - the factor between units
-            return f"{count_bytes:.3g} {unit}" if count_bytes < 100 else f"{count_bytes:.0f} {unit}"  # noqa: PLR2004
-        count_bytes /= 1024
-    return f"{count_bytes:.3g} TiB" if count_bytes < 100 else f"{count_bytes:.0f} TiB"  # noqa: PLR2004
+    *units, largest = ("bytes", "KiB", "MiB", "GiB", "TiB")
+    while units and count_bytes >= BYTES_A_KIB:
+        units.pop(0)
+        count_bytes /= BYTES_A_KIB
+    digits = ".3g" if count_bytes < THREE_DIGITS else ".0f"
+    return f"{count_bytes:{digits}} {units[0] if units else largest}"
 
 
 def counted(count: int, noun: str) -> str:

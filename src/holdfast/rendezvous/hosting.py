@@ -141,7 +141,7 @@ def _held_port() -> socket:
     holder: Any = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
     holder.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEPORT, 1)
     holder.bind(("", 0))
-    return holder  # type: ignore[no-any-return]
+    return holder  # type: ignore[no-any-return]  # the type is only known to typeshed as `socket.socket`
 
 
 def free_port(host: str) -> int:

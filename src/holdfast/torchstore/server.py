@@ -184,7 +184,7 @@ def _close_in_child() -> None:
     """A child that keeps our sockets would keep our clients waiting, and our port taken, after our end."""
     for server in list(_serving):
         server._thread = None  # noqa: SLF001 - it does not run here
-        server._close()  # noqa: SLF001
+        server._close()  # noqa: SLF001 - a function of this module
 
 
 os.register_at_fork(after_in_child=_close_in_child)

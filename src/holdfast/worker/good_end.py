@@ -65,7 +65,7 @@ class GoodEnd:
         returned, and adds no frame to tracebacks.
         """
         import runpy
-        from _functools import _lru_cache_wrapper  # type: ignore[import-not-found]
+        from _functools import _lru_cache_wrapper  # type: ignore[import-not-found]  # cheaper than `functools`
 
         function: Any = runpy._run_module_as_main  # type: ignore[attr-defined]  # noqa: SLF001 - what the interpreter calls
         self._run_module = _lru_cache_wrapper(function, None, False, _counts)
@@ -149,7 +149,7 @@ def _exit_of(end: GoodEnd) -> "Any":
     def exit(status: object = None, /) -> None:  # noqa: A001 - the name of the original
         error = end.leave(status)
         if error is None:
-            _builtin_exit(status)  # type: ignore[arg-type]
+            _builtin_exit(status)  # type: ignore[arg-type]  # any object, as the program passed it
         else:
             try:
                 raise error

@@ -10,7 +10,7 @@
 few system calls and two modules that are built into the interpreter. Only a program that fails pays for the rest.
 """
 
-import _signal  # type: ignore[import-not-found]
+import _signal  # type: ignore[import-not-found]  # cheaper than `signal`, which makes enums
 import _thread
 import atexit
 import faulthandler

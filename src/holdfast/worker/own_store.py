@@ -31,7 +31,7 @@ def spec_of(name: str, path: "Any", agent_port: str) -> "ModuleSpec | None":
         adjust(module, agent_port)
 
     loader.exec_module = exec_module
-    return spec  # type: ignore[no-any-return]
+    return spec  # type: ignore[no-any-return]  # a finder that typeshed does not know
 
 
 def adjust(module: "Any", agent_port: str) -> None:

@@ -72,4 +72,4 @@ except Exception:  # noqa: BLE001, S110 - a program must not fail because of hoo
 # The import system returns the module that it finds under this name when we return. If there is no other
 # sitecustomize, the ImportError is the one that `site` expects.
 sys.modules.pop("sitecustomize", None)
-import sitecustomize  # type: ignore[import-not-found]  # noqa: E402, F401
+import sitecustomize  # type: ignore[import-not-found]  # noqa: E402, F401 - the one that we hide, if any
