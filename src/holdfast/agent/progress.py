@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 import os
 
+from holdfast import procfs
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,10 +36,6 @@ FAMILY_MAX = 256
 
 _CONSOLES = (1, 2)
 
-_UTIME = 11
-"""The index of the CPU times in /proc/PID/stat, counted from the state: utime, stime, cutime, cstime."""
-
-_ENDED = "ZXx"
 _STATES = {"T": "it is stopped by a signal", "t": "a debugger has stopped it", "D": "it is stuck in the kernel"}
 
 
@@ -218,15 +216,10 @@ class Progress:
 def _stat(pid: int) -> tuple[str, float] | None:
     """A process's state and CPU time, with that of children it has waited for; None if it has ended."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # The process name can contain anything, even ')'. The fields after the last ')' are regular.
-            words = file.read().rpartition(b")")[2].split()
+        stat = procfs.stat(pid)
     except OSError:
         return None
-    state = words[0].decode()
-    if state in _ENDED:
-        return None
-    return state, sum(map(int, words[_UTIME : _UTIME + 4])) / os.sysconf("SC_CLK_TCK")
+    return None if stat.state in procfs.ENDED else (stat.state, stat.cpu_s)
 
 
 def _family(pid: int) -> list[int]:
@@ -245,10 +238,8 @@ def _unheard_bytes(pids: Sequence[int]) -> int:
     written = 0
     for pid in pids:
         try:
-            if not any(os.path.samestat(os.stat(f"/proc/{pid}/fd/{fd}"), os.fstat(fd)) for fd in _CONSOLES):
-                continue
-            with open(f"/proc/{pid}/io", encoding="ascii") as file:
-                written += next((int(line.split()[1]) for line in file if line.startswith("wchar:")), 0)
+            if any(os.path.samestat(os.stat(procfs.descriptor(pid, fd)), os.fstat(fd)) for fd in _CONSOLES):
+                written += procfs.written_bytes(pid)
         except OSError:
             continue
     return written
@@ -258,9 +249,8 @@ def _children(pid: int) -> list[int]:
     """The children of a process; none if the kernel does not provide them."""
     found: list[int] = []
     try:
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
-                found += map(int, file.read().split())
+        for thread in procfs.threads(pid):
+            found += procfs.children(pid, thread)
     except OSError:  # the process or one of its threads is ending
         pass
     return found

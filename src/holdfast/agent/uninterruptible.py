@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 
+from holdfast import procfs
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -25,7 +27,7 @@ class UninterruptibleWatch:
     def __init__(self, timeout_s: float, state_of: Callable[[int], str] | None = None) -> None:
         self.timeout_s = timeout_s
         self.interval_s = timeout_s / LOOKS_PER_TIMEOUT
-        self._state_of = state_of or process_state
+        self._state_of = state_of or procfs.state
         self._since: dict[int, float] = {}
 
     def look(self, pids: Iterable[int], now: float) -> int | None:
@@ -44,13 +46,3 @@ def timeout_from_environment() -> float:
         from holdfast.errors.tree import InputError
 
         raise InputError(f"{TIMEOUT_VARIABLE}={text!r}: a number of seconds is needed, 0 for never") from None
-
-
-def process_state(pid: int) -> str:
-    """The letter of a process's state; "" if there is no such process."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # The process name can contain anything, even ')'. The fields after the last ')' are regular.
-            return file.read().rpartition(b")")[2].split()[0].decode()
-    except OSError:
-        return ""

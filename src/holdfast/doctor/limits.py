@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import resource
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast import procfs
 from holdfast.doctor.finding import Finding, Topic, counted, size
 
 if TYPE_CHECKING:
@@ -209,13 +211,10 @@ def _shown(limit: int) -> str:
 
 def _threads_of(uid: int) -> int:
     threads = 0
-    for name in os.listdir("/proc"):
-        if name.isdecimal():
-            try:
-                if os.stat(f"/proc/{name}").st_uid == uid:
-                    threads += len(os.listdir(f"/proc/{name}/task"))
-            except OSError:
-                continue  # the process has ended
+    for pid in procfs.processes():
+        with suppress(OSError):  # the process has ended
+            if procfs.owner(pid) == uid:
+                threads += len(procfs.threads(pid))
     return threads
 
 

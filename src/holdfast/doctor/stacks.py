@@ -7,6 +7,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast import procfs
 from holdfast.doctor.finding import Finding, Topic
 from holdfast.stacks.parse import SOURCE
 from holdfast.stacks.spy import find_py_spy, spy
@@ -103,8 +104,4 @@ def _ptrace_scope() -> int | None:
 
 
 def _has_capability() -> bool:
-    with suppress(OSError, ValueError), open("/proc/self/status", encoding="ascii", errors="replace") as file:
-        for line in file:
-            if line.startswith("CapEff:"):
-                return bool(int(line.split()[1], 16) >> CAP_SYS_PTRACE & 1)
-    return False
+    return bool(procfs.status(procfs.SELF).bits("CapEff") >> CAP_SYS_PTRACE & 1)

@@ -9,6 +9,8 @@ import os
 import signal
 from contextlib import suppress
 
+from holdfast import procfs
+
 
 def end_children() -> None:
     """Kill and reap all children. The last resort of a keeper that has failed."""
@@ -23,10 +25,9 @@ def end_children() -> None:
 def children() -> list[int]:
     me = os.getpid()
     try:
-        with open(f"/proc/{me}/task/{me}/children") as file:
-            pids = [int(pid) for pid in file.read().split()]
-    except FileNotFoundError:
-        pids = [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and _parent_of(pid) == me]
+        pids = procfs.children(me, me)
+    except FileNotFoundError:  # a kernel without CONFIG_PROC_CHILDREN
+        pids = [pid for pid in procfs.processes() if _parent_of(pid) == me]
     return [pid for pid in pids if is_child(pid)]
 
 
@@ -39,11 +40,9 @@ def is_child(pid: int) -> bool:
     return True
 
 
-def _parent_of(pid: str) -> int | None:
+def _parent_of(pid: int) -> int | None:
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name may contain anything, even ')'; the fields after the last ')' are regular.
-            return int(file.read().rpartition(b")")[2].split()[1])
+        return procfs.stat(pid).parent
     except OSError:
         return None
 

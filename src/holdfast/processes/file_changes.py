@@ -12,6 +12,8 @@ import select
 import struct
 import sys
 
+from holdfast import procfs
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +64,7 @@ class FileChanges:
     def watch_file(self, key: int, fd: int) -> None:
         """Have `wait` return `key` once the open file `fd` was written to, truncated, renamed or removed."""
         try:
-            self._watch(key, f"/proc/self/fd/{fd}", _FILE)
+            self._watch(key, procfs.descriptor(procfs.SELF, fd), _FILE)
         except OSError as error:
             self._look_instead(key, error)
 

@@ -49,6 +49,7 @@ import sys
 import time
 from contextlib import suppress
 
+from holdfast import procfs
 from holdfast.processes.children import children, end_children, signal_group
 from holdfast.processes.console_relay import ConsoleRelay
 from holdfast.processes.exiting import is_ending
@@ -154,7 +155,7 @@ class _Keeper:
         self._fence: float | None = None
         self._signalled: set[int] = set()
         self._untold = b""
-        self._name = _comm()
+        self._name = procfs.name()
 
         os.set_blocking(reports, False)
         _leave_the_agents_terminal()
@@ -255,11 +256,11 @@ class _Keeper:
             self._prepare(launch, starting)
             if launch.in_process:
                 self._let_go(starting)
-                _set_comm(self._name)
+                procfs.rename(self._name)
                 code = None
             elif callable(program):
                 self._let_go(starting)
-                _set_comm(self._name)
+                procfs.rename(self._name)
                 code = call(program, launch.env)
             else:
                 os.execvpe(program[0], list(program), for_this_process(launch.env))  # noqa: S606 - no shell wanted
@@ -470,10 +471,7 @@ class _Keeper:
 
 def _keep_only(fds: Collection[int]) -> None:
     """Close every descriptor but the standard ones and `fds`, and make `fds` not inheritable."""
-    for fd in map(int, os.listdir("/proc/self/fd")):
-        if fd > 2 and fd not in fds:  # noqa: PLR2004 - the standard ones
-            with suppress(OSError):  # the descriptor of the listing itself
-                os.close(fd)
+    procfs.close_descriptors(fds)
     for fd in fds:
         os.set_inheritable(fd, False)
 
@@ -496,21 +494,7 @@ def poll_ms(wait_s: float) -> int:
 
 def _leave_the_agents_terminal() -> None:
     os.setsid()
-    _set_comm("holdfast-keeper")
-
-
-def _comm() -> str:
-    """The name that ps shows for this process."""
-    try:
-        with open("/proc/self/comm") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
-
-
-def _set_comm(name: str) -> None:
-    with suppress(OSError), open("/proc/self/comm", "w") as file:  # best effort
-        file.write(name)
+    procfs.rename("holdfast-keeper")
 
 
 def _pidfd_of(pid: int) -> int | None:

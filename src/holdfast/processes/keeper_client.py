@@ -15,6 +15,7 @@ import sys
 import time
 from contextlib import suppress
 
+from holdfast import procfs
 from holdfast.errors.secret import public_environment
 from holdfast.processes.children import is_child
 from holdfast.processes.console_relay import COUNT_BYTES, counts_offset
@@ -416,7 +417,7 @@ def _wants_fresh(launches: Sequence[Launch]) -> bool:
 def _has_threads() -> bool:
     """Whether there are other threads of any kind, not only Python's."""
     try:
-        return len(os.listdir("/proc/self/task")) > 1
+        return procfs.has_threads()
     except OSError:
         import threading
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from holdfast import procfs
 from holdfast.decoding import Seconds, UndecodableError, bound_lines, decoded
 from holdfast.events.run_index import index_directory
 from holdfast.files import open_regular, write_whole
@@ -150,9 +151,7 @@ def now_s() -> float:
 
 def _began_s() -> float:
     """When this process started, on the clock of this boot."""
-    with open("/proc/self/stat", "rb") as file:
-        ticks = int(file.read().rpartition(b")")[2].split()[19])
-    return ticks / os.sysconf("SC_CLK_TCK")
+    return procfs.stat(procfs.SELF).began_s
 
 
 def _boot() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+from holdfast import procfs
 from holdfast.report.timeline import Presence
 
 SLACK_S = 10.0
@@ -27,12 +28,7 @@ def presence_of(host: str, pid: int, began_at: float) -> Presence:
 def _age_s(pid: int) -> float | None:
     """The age of a process; None if it does not exist, or is a zombie."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name may contain anything, even parentheses.
-            state, *numbers = file.read().rpartition(b")")[2].split()
-    except (OSError, ValueError):
+        stat = procfs.stat(pid)
+    except OSError:
         return None
-    if state in (b"Z", b"X"):
-        return None
-    began_ticks = int(numbers[18])
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - began_ticks / os.sysconf("SC_CLK_TCK")
+    return None if stat.state in procfs.ENDED else time.clock_gettime(time.CLOCK_BOOTTIME) - stat.began_s

@@ -14,6 +14,7 @@ import signal
 import time
 from contextlib import suppress
 
+from holdfast import procfs
 from holdfast.files import open_regular
 
 TYPE_CHECKING = False
@@ -30,9 +31,6 @@ SIGNAL = signal.SIGRTMIN + 12
 
 READ_MAX_BYTES = 4 << 20
 """How much of an answer is read: a hundred threads of a hundred frames take one MiB."""
-
-STATUS_MAX_BYTES = 64 * 1024
-"""How much of a /proc file is read. They have one or two KiB."""
 
 DESCENDANTS_MAX = 32
 """How many processes are searched for the Python program if the worker is, for example, a shell script."""
@@ -53,7 +51,7 @@ STATES = {
     "t": "stopped by a debugger",
     "I": "idle",
 }
-GONE = frozenset("ZXx")
+GONE = procfs.ENDED
 """The states of a process that has ended. A process that does not exist has the state "X"."""
 
 STANDING = frozenset("TtD")
@@ -99,19 +97,19 @@ class Answer:
     def look(self) -> bool:
         """Whether the answer is final: the handler has returned, or the process has ended."""
         has_begun = self.size() > 0
-        status = _read(f"/proc/{self.pid}/status")
+        status = procfs.status(self.pid)
         if has_begun and not _is_in_handler(status):
             found = self._read()
             # The text marks the thread that handled the signal. That is the main thread, whose status was read above.
             self._whole = found if _CURRENT_THREAD in found else b""
-        return self.is_whole or _state(status) in GONE
+        return self.is_whole or not status.state or status.state in GONE
 
     def settle(self) -> None:
         """Stop waiting. The answer so far is whole if no thread of the process is still in the handler."""
         if self.size() and not self.is_whole:
             with suppress(OSError):
-                tasks = os.listdir(f"/proc/{self.pid}/task")
-                if not any(_is_in_handler(_read(f"/proc/{self.pid}/task/{task}/status")) for task in tasks):
+                threads = procfs.threads(self.pid)
+                if not any(_is_in_handler(procfs.thread_status(self.pid, thread)) for thread in threads):
                     self._whole = self._read()
 
     def text(self) -> str:
@@ -185,28 +183,26 @@ def ask_quickly(
 def kernel_facts(pid: int) -> str:
     """One line about where a process is, from the kernel alone."""
     state = process_state(pid)
-    place = _kernel_place(pid)
+    place = procfs.kernel_function(pid)
     at = f", in the kernel at {place}" if place and place != "0" else ""
     return f"{STATES.get(state, state)}{at}"
 
 
-def _kernel_place(pid: int) -> str:
-    """The kernel function that a process sleeps in; "0" or "" if it does not sleep, or the kernel does not show it."""
-    return _read(f"/proc/{pid}/wchan").decode("ascii", "replace").strip()
-
-
 def _waits_for_signal(pid: int) -> bool:
-    return any(name in _kernel_place(pid) for name in PAUSES)
+    return any(name in procfs.kernel_function(pid) for name in PAUSES)
 
 
 def process_state(pid: int) -> str:
-    """The letter of the process's state."""
-    return _state(_read(f"/proc/{pid}/status"))
+    """The letter of the process's state; "X" if it does not exist."""
+    return procfs.state(pid) or "X"
 
 
 def children_of(pid: int) -> list[int]:
     """The children of a process's main thread; none if the kernel does not show them."""
-    return [int(word) for word in _read(f"/proc/{pid}/task/{pid}/children").split()]
+    try:
+        return procfs.children(pid, pid)
+    except OSError:
+        return []
 
 
 def _family(pid: int) -> Iterable[int]:
@@ -220,39 +216,28 @@ def _family(pid: int) -> Iterable[int]:
 
 def _has_handler(pid: int, stacks_path: str) -> bool:
     """Whether a process catches the signal, and has the file for its answer open."""
-    return _has_signal(_read(f"/proc/{pid}/status"), b"SigCgt") and _holds(pid, stacks_path)
+    return _has_signal(procfs.status(pid), "SigCgt") and _holds(pid, stacks_path)
 
 
 def _can_answer(pid: int) -> bool:
     return process_state(pid) not in STANDING | GONE
 
 
-def _state(status: bytes) -> str:
-    """The letter of a process's state, from its /proc status; "X" if that is empty."""
-    return (_value(status, b"State") or b"X")[:1].decode("ascii", "replace")
-
-
-def _is_in_handler(status: bytes) -> bool:
+def _is_in_handler(status: procfs.Status) -> bool:
     """Whether the signal is pending for a thread, or blocked, as it is while its handler runs."""
-    return any(_has_signal(status, name) for name in (b"SigBlk", b"ShdPnd", b"SigPnd"))
+    return any(_has_signal(status, name) for name in ("SigBlk", "ShdPnd", "SigPnd"))
 
 
-def _has_signal(status: bytes, name: bytes) -> bool:
+def _has_signal(status: procfs.Status, name: str) -> bool:
     """Whether a signal set contains `SIGNAL`."""
-    return bool(int(_value(status, name) or b"0", 16) >> (SIGNAL - 1) & 1)
-
-
-def _value(status: bytes, name: bytes) -> bytes:
-    """A value from /proc/PID/status. The process name comes first, with its line breaks escaped."""
-    return status.partition(b"\n%s:\t" % name)[2].partition(b"\n")[0]
+    return bool(status.bits(name) >> (SIGNAL - 1) & 1)
 
 
 def _holds(pid: int, path: str) -> bool:
     wanted = os.stat(path)
-    directory = f"/proc/{pid}/fd"
-    if any(_is_file(f"{directory}/{fd}", path, wanted) for fd in USUAL_DESCRIPTORS):
+    if any(_is_file(procfs.descriptor(pid, fd), path, wanted) for fd in USUAL_DESCRIPTORS):
         return True
-    return any(_is_file(f"{directory}/{fd}", path, wanted) for fd in os.listdir(directory))
+    return any(_is_file(procfs.descriptor(pid, fd), path, wanted) for fd in procfs.open_descriptors(pid))
 
 
 def _is_file(link: str, path: str, wanted: os.stat_result) -> bool:
@@ -271,7 +256,7 @@ def _size(path: str) -> int:
         return -1
 
 
-def _read(path: str, offset: int = 0, limit: int = STATUS_MAX_BYTES) -> bytes:
+def _read(path: str, offset: int, limit: int) -> bytes:
     """The content of a file; empty if it cannot be read. A pipe in its place does not block."""
     try:
         fd = open_regular(path, follow=True)

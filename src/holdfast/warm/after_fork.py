@@ -14,6 +14,8 @@ import sys
 import time
 from contextlib import suppress
 
+from holdfast import procfs
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,8 +25,6 @@ STREAMS = (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w"))
 
 SECRET_BYTES = 32
 """The size of the key that multiprocessing makes for a process."""
-
-_ARGUMENTS_START, _ARGUMENTS_END = 45, 46  # in /proc/self/stat, counted after the name
 
 
 class Changes:
@@ -60,7 +60,7 @@ def _open_again(fd: int) -> None:
     import fcntl
 
     with suppress(OSError):  # a file that cannot be reopened is shared, as after any fork
-        new = os.open(f"/proc/self/fd/{fd}", fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_CLOEXEC)
+        new = os.open(procfs.descriptor(procfs.SELF, fd), fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_CLOEXEC)
         with suppress(OSError):
             os.lseek(new, os.lseek(fd, 0, os.SEEK_CUR), os.SEEK_SET)
         os.dup2(new, fd)
@@ -151,9 +151,7 @@ def show_command(words: Sequence[str]) -> None:
     import ctypes
 
     with suppress(OSError, ValueError, IndexError):
-        with open("/proc/self/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        start, size = int(fields[_ARGUMENTS_START]), int(fields[_ARGUMENTS_END]) - int(fields[_ARGUMENTS_START])
+        place = procfs.stat(procfs.SELF).arguments
         text = b"".join(os.fsencode(word) + b"\0" for word in words)
-        if 0 < len(text) <= size:
-            ctypes.memmove(start, text.ljust(size, b"\0"), size)
+        if 0 < len(text) <= len(place):
+            ctypes.memmove(place.start, text.ljust(len(place), b"\0"), len(place))

@@ -12,6 +12,8 @@ import sys
 import time
 from contextlib import suppress
 
+from holdfast import procfs
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -121,7 +123,7 @@ class Safety:
             status = os.fstat(fd)
             is_memory_device = stat.S_ISCHR(status.st_mode) and os.major(status.st_rdev) == _MEMORY_DEVICES
             if not stat.S_ISREG(status.st_mode) and not is_memory_device:
-                return f"left {os.readlink(f'/proc/self/fd/{fd}')} open"
+                return f"left {os.readlink(procfs.descriptor(procfs.SELF, fd))} open"
             self.fds[fd] = os.get_inheritable(fd)
         return ""
 
@@ -166,7 +168,7 @@ def _main() -> tuple[int, dict[str, int]]:
 
 def _open_fds() -> set[int]:
     found = set()
-    for fd in map(int, os.listdir("/proc/self/fd")):
+    for fd in procfs.open_descriptors(procfs.SELF):
         with suppress(OSError):  # the descriptor of the listing itself
             os.fstat(fd)
             found.add(fd)
@@ -177,7 +179,7 @@ def _has_threads() -> bool:
     """Whether there are threads that a fork does not end. OpenBLAS, for one, ends its threads before a fork and
     restarts them on demand.
     """
-    if len(os.listdir("/proc/self/task")) == 1:
+    if not procfs.has_threads():
         return False
     threading = sys.modules.get("threading")
     if threading is not None and threading.active_count() > 1:
@@ -191,7 +193,7 @@ def _has_threads() -> bool:
         os._exit(0)
     os.waitpid(pid, 0)
     deadline = time.monotonic() + THREAD_END_WAIT_S
-    while len(os.listdir("/proc/self/task")) > 1:
+    while procfs.has_threads():
         if time.monotonic() > deadline:
             return True
         os.sched_yield()
@@ -223,11 +225,8 @@ def _handlers() -> dict[object, object]:
     faulthandler = sys.modules.get("faulthandler")
     if faulthandler is not None and faulthandler.is_enabled():
         ours &= ~sum(1 << (signum - 1) for signum in _FAULTS)  # a worker sets them again
-    with open("/proc/self/status") as file:
-        for line in file:
-            name, _, value = line.partition(":")
-            if name in _NOT_ALL_THERE:
-                found[name] = int(value, 16) & ours
+    status = procfs.status(procfs.SELF)
+    found.update((name, status.bits(name) & ours) for name in _NOT_ALL_THERE)
     return found
 
 
