@@ -20,12 +20,13 @@ from fuzz.target import MIB, Target
 from holdfast.errors.tree import InputError
 from holdfast.events.records import Event, EventSource, NodeState, RdzvEvent
 from holdfast.report.as_json import report_json
-from holdfast.report.entries import EVENT_LOG, identity_of, read_log
+from holdfast.report.entries import identity_of, read_log
 from holdfast.report.joining import run_of, together
 from holdfast.report.listing import listing_json, listing_text
 from holdfast.report.page import report_page
 from holdfast.report.text import report_text
 from holdfast.report.timeline import Presence, node_of
+from holdfast.run_directory import RunDirectory
 
 BETWEEN = b"\n---\n"
 NODES_MAX = 4
@@ -54,12 +55,12 @@ def _run(data: bytes) -> None:
     limit_chars = SHOWN_FACTOR * len(data) + SHOWN_EXTRA_CHARS
     with tempfile.TemporaryDirectory() as directory:
         for number, log in enumerate(data.split(BETWEEN)[:NODES_MAX]):
-            place = os.path.join(directory, str(number))
-            os.mkdir(place)
-            with open(os.path.join(place, EVENT_LOG), "wb") as file:
+            place = RunDirectory(os.path.join(directory, str(number)))
+            os.mkdir(place.path)
+            with open(place.events, "wb") as file:
                 file.write(log)
             promise(identity_of(place) is not None, "a log that is there has no identity")
-            nodes.append(node_of(read_log(place), place, PRESENCES[len(log) % len(PRESENCES)]))
+            nodes.append(node_of(read_log(place), place.path, PRESENCES[len(log) % len(PRESENCES)]))
     together(nodes[0], nodes[1:])
     run = run_of(nodes)
     for width in (10, 100):

@@ -7,7 +7,6 @@ for programs can be read again.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from fuzz.oracles import check_line, check_shown, promise
 from fuzz.shapes import LINES, MSGPACK
 from fuzz.target import MIB, Target
 from fuzz.typed import values_of
+from holdfast.run_directory import RunDirectory
 from holdfast.stacks import dump, wire
 from holdfast.stacks.grouping import group
 from holdfast.stacks.judgement import suspects, where_lines
@@ -77,8 +77,9 @@ def _check(ranks: dict[int, wire.RankStacks], size: int) -> None:
     check_shown(render(found), "the stacks", limit_chars)
     promise(set(found.outliers) <= ranks.keys(), "a rank is blamed that is not there")
     with tempfile.TemporaryDirectory() as directory:
-        dump.keep(found, directory, "x")
-        again = dump.read(os.path.join(directory, "stacks", "x.json"))
+        run = RunDirectory(directory)
+        dump.keep(found, run, "x")
+        again = dump.read(run.stacks("x", "json"))
         promise(again.verdict == found.verdict and again.groups == found.groups, "the file does not hold what was kept")
 
 

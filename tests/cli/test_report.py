@@ -18,6 +18,7 @@ from holdfast.errors.tree import InputError
 from holdfast.events.run_index import register
 from holdfast.report import entries
 from holdfast.report.finding import find_run, read_node
+from holdfast.run_directory import RunDirectory
 
 NOBODY = 65534
 
@@ -125,7 +126,7 @@ def test_a_log_is_looked_at_when_it_is_open_and_not_before(written, monkeypatch)
     os.mkfifo(written / "events.jsonl")
     monkeypatch.setattr(os.path, "isfile", lambda path: str(path).endswith("events.jsonl") or is_file(path))
     assert isinstance(in_time(lambda: read_node(str(written))), InputError)
-    assert in_time(lambda: entries.identity_of(str(written))) is None
+    assert in_time(lambda: entries.identity_of(RunDirectory(str(written)))) is None
 
 
 def test_a_log_without_an_end_is_read_up_to_a_limit(written, monkeypatch):

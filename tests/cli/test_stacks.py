@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.requests import NAME, Requests
+from holdfast.agent.requests import Requests
 from holdfast.cli import stacks as command
 from holdfast.errors.tree import InputError, UserError
 from holdfast.events.run_index import register
+from holdfast.run_directory import RunDirectory
 from holdfast.stacks.dump import gather, keep
 from holdfast.stacks.wire import RankStacks
 
@@ -24,8 +25,8 @@ class Agent:
     """Answers one request of a run's directory, as an agent does."""
 
     def __init__(self, run_dir, answers=True):
-        self.requests = Requests(os.path.join(run_dir, NAME))
-        self._run_dir = str(run_dir)
+        self._run_dir = RunDirectory(str(run_dir))
+        self.requests = Requests(self._run_dir.requests)
         self._answers = answers
         self._thread = threading.Thread(target=self._serve)
         self._stop, self._stopper = os.pipe()
@@ -155,17 +156,17 @@ def test_a_run_that_is_over_is_named_as_such(make_run):
 
 def test_a_pipe_that_nobody_reads_is_no_run(make_run):
     run_dir = make_run("job7_1", "job7")
-    os.mkfifo(run_dir / NAME)
+    os.mkfifo(run_dir / "requests")
     with pytest.raises(InputError, match="not running on this machine"):
         command.main(["job7"])
 
 
 def test_a_file_in_place_of_the_pipe_is_not_written_to(make_run):
     run_dir = make_run("job7_1", "job7")
-    (run_dir / NAME).write_text("mine")
+    (run_dir / "requests").write_text("mine")
     with pytest.raises(InputError, match="not running on this machine"):
         command.main([str(run_dir)])
-    assert (run_dir / NAME).read_text() == "mine"
+    assert (run_dir / "requests").read_text() == "mine"
 
 
 def test_an_unknown_run_and_no_run_at_all_are_bad_input():
@@ -185,7 +186,7 @@ def test_an_agent_that_ends_first_is_not_waited_for(make_run, start_agent):
 def test_an_agent_that_does_not_answer_is_not_waited_for_for_ever(make_run, monkeypatch):
     monkeypatch.setattr(command, "ANSWER_MAX_S", 0.2)
     run_dir = make_run("job7_1", "job7")
-    requests = Requests(str(run_dir / NAME))
+    requests = Requests(str(run_dir / "requests"))
     try:
         with pytest.raises(UserError, match="did not answer within"):
             command.main([str(run_dir)])

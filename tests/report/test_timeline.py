@@ -13,6 +13,7 @@ from holdfast.report.entries import Log, parse_line, read_log
 from holdfast.report.joining import agent_names, linked, run_of, together
 from holdfast.report.records import Activity, Outcome, Run
 from holdfast.report.timeline import Presence, node_of
+from holdfast.run_directory import RunDirectory
 
 EVERY_RUN = [
     written_runs.success,
@@ -24,7 +25,7 @@ EVERY_RUN = [
 
 
 def told(written, presence=None):
-    return node_of(read_log(written.directory), written.directory, presence)
+    return node_of(read_log(RunDirectory(written.directory)), written.directory, presence)
 
 
 def spent(node):

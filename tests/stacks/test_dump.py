@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from holdfast.run_directory import RunDirectory
 from holdfast.stacks import dump as dumping
 from holdfast.stacks.dump import gather, keep, read
 from holdfast.stacks.render import render
@@ -74,7 +75,7 @@ def test_ranks_that_have_ended_are_shown_and_kept(dump, tmp_path):
     assert "\nended " not in render(dump)
     done = gather("job7", "somebody asked", 1.0, {2: rank_at(2, "reduce")}, ended=[3, 0, 1])
     assert "\nended   ranks 0-1, 3\n" in render(done)
-    keep(done, str(tmp_path), "done")
+    keep(done, RunDirectory(str(tmp_path)), "done")
     assert read(str(tmp_path / "stacks" / "done.json")).ended == (0, 1, 3)
 
 
@@ -93,7 +94,7 @@ def test_ranks_are_named_by_ranges():
 
 
 def test_a_dump_is_kept_for_people_and_for_programs(dump, tmp_path):
-    assert keep(dump, str(tmp_path), "one") == "stacks/one.txt"
+    assert keep(dump, RunDirectory(str(tmp_path)), "one") == "stacks/one.txt"
     assert (tmp_path / "stacks/one.txt").read_text() == render(dump)
     data = json.loads((tmp_path / "stacks/one.json").read_text())
     assert data["outliers"] == [5]
@@ -106,7 +107,7 @@ def test_a_dump_is_kept_for_people_and_for_programs(dump, tmp_path):
 def test_a_dump_that_cannot_be_written_leaves_nothing_half_done(dump, tmp_path):
     (tmp_path / "stacks/one.json").mkdir(parents=True)
     with pytest.raises(OSError, match=r"one\.json"):
-        keep(dump, str(tmp_path), "one")
+        keep(dump, RunDirectory(str(tmp_path)), "one")
     assert os.listdir(tmp_path / "stacks") == ["one.json"]
 
 
@@ -121,6 +122,6 @@ def test_of_too_many_ranks_the_different_ones_are_kept(dump, monkeypatch):
 
 def test_text_of_any_characters_can_be_kept(tmp_path):
     dump = gather("job\udcff", "\ud800", 1.0, {0: rank_at(0, "reduce", "node\udcff")}, {"node\udcff": "\udc80"})
-    keep(dump, str(tmp_path), "odd")
+    keep(dump, RunDirectory(str(tmp_path)), "odd")
     kept = read(str(tmp_path / "stacks" / "odd.json"))
     assert (kept.run_id, kept.reason, kept.missing) == ("job\\udcff", "\\ud800", {"node\\udcff": "\\udc80"})

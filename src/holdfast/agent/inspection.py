@@ -6,7 +6,6 @@ one rank that is elsewhere can be seen.
 
 from __future__ import annotations
 
-import os
 import select
 import signal
 import time
@@ -15,6 +14,7 @@ from contextlib import suppress
 from holdfast.agent.ranks import place_of
 from holdfast.logger import get_logger
 from holdfast.processes.interruption import SignalException
+from holdfast.run_directory import stacks_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.errors import ProcessFailure
     from holdfast.processes import PContext
     from holdfast.rendezvous.records import StacksRequest
+    from holdfast.run_directory import RunDirectory
     from holdfast.stacks.dump import Dump
     from holdfast.stacks.wire import RankStacks
 
@@ -80,7 +81,7 @@ class Inspection:
         self._group = group
         self._run_events = run_events
         self._hang_timeout_s = hang_timeout_s
-        self._run_dir: str | None = None
+        self._run_dir: RunDirectory | None = None
         self._requests: Requests | None = None
         self._progress: Progress | None = None
         self._pages: Mapping[int, str] = {}
@@ -95,7 +96,7 @@ class Inspection:
         self.has_seen_hang = False
         """Whether the stacks of this attempt were collected because of a hang or a timeout, here or on another node."""
 
-    def begin(self, context: PContext, pages: Mapping[int, str], run_dir: str | None) -> None:
+    def begin(self, context: PContext, pages: Mapping[int, str], run_dir: RunDirectory | None) -> None:
         """Begin an attempt: its workers have started."""
         self._pages, self._pids = pages, context.pids()
         self._began = time.monotonic()
@@ -103,11 +104,11 @@ class Inspection:
         self._wanted = None
         self.has_seen_hang = False
         if run_dir is not None and self._run_dir is None:
-            from holdfast.agent.requests import NAME, Requests
+            from holdfast.agent.requests import Requests
 
             self._run_dir = run_dir
             with suppress(OSError):  # then no requests can be sent, which is no reason to fail
-                self._requests = Requests(os.path.join(run_dir, NAME))
+                self._requests = Requests(run_dir.requests)
         if self._hang_timeout_s > 0:
             from holdfast.agent.progress import Progress, WatchedWorker
 
@@ -311,7 +312,7 @@ class Inspection:
             return ""
         where = where_lines({rank: parse(stacks.text) for rank, stacks in dump.ranks.items()}, dump.groups)
         self._run_events.stacks(reason, file, dump.outliers, where)
-        return os.path.join(self._run_dir, file)
+        return self._run_dir.stacks(name, "txt")
 
     # Timeouts of collectives
 
@@ -324,7 +325,7 @@ class Inspection:
         others = self._others()
         if not others:
             return {}
-        name = f"timeout-{time.strftime('%Y%m%dT%H%M%S')}-{os.urandom(2).hex()}"
+        name = stacks_name("timeout")
         try:
             if not self._group.spec.rdzv_handler.ask_for_stacks(name, _TIMEOUT + why):
                 self._leave_it_to_another(here)
@@ -388,7 +389,7 @@ class Inspection:
         reasons = {ranks[each.local_rank]: each.why for each in hung}
         rank = seen = ranks[first.local_rank]
         log.warning("rank %s makes no progress: %s; the stacks of all ranks are collected", rank, first.why)
-        self._hang_name = f"hang-{time.strftime('%Y%m%dT%H%M%S')}-{os.urandom(2).hex()}"
+        self._hang_name = stacks_name("hang")
         found = self._inspect(self._hang_name, _HANG + first.why)
         if found is None or self._group.spec.rdzv_handler.round_over() is not None:
             self._quiet_until = time.monotonic() + ASK_AGAIN_S

@@ -23,6 +23,7 @@ from holdfast.processes.context import SHUTDOWN_TIMEOUT_S
 from holdfast.processes.interruption import SignalException, SignalWakeUp, Uninterrupted, handlers
 from holdfast.processes.keeper import poll_ms
 from holdfast.processes.starting import start_processes
+from holdfast.run_directory import RunDirectory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,9 +47,6 @@ PAGE = "HOLDFAST_WORKER_PAGE"
 
 RUN_PATH = ("holdfast.cli.worker_command", "run_script_path")
 """The function that `holdfast run --run-path` runs. Its first argument is the script."""
-
-EVENT_LOG = "events.jsonl"
-"""The file of a run's events, in the run's directory."""
 
 STOP_GRACE_S = 30.0
 """How long workers that listen for a stop request have to end by themselves, by default."""
@@ -160,14 +158,14 @@ class LocalElasticAgent(SimpleElasticAgent):
             raise InputError(f"cannot start {error.filename or spec.entrypoint!r}: {error.strerror}") from error
         self._has_asked_others = False
         self._hang_node = None
-        run_dir = getattr(self._logs_specs, "run_dir", None)
-        self._inspection.begin(self._pcontext, pages, run_dir)
-        self._survivors.begin(self._pcontext.pids(), pages, run_dir)
-        if run_dir and run_dir != self._registered:
+        run = self._run_directory()
+        self._inspection.begin(self._pcontext, pages, run)
+        self._survivors.begin(self._pcontext.pids(), pages, run)
+        if run is not None and run.path != self._registered:
             from holdfast.events.run_index import register
 
-            self._registered = run_dir
-            register(run_dir)
+            self._registered = run.path
+            register(run.path)
         return dict(self._pcontext.pids())
 
     def _before_start(self, context: PContext) -> None:
@@ -236,9 +234,13 @@ class LocalElasticAgent(SimpleElasticAgent):
         }
 
     def _event_log_path(self) -> str | None:
-        # The run's directory exists once the logs of the first attempt are set up.
-        directory = getattr(self._logs_specs, "run_dir", None)
-        return os.path.join(directory, EVENT_LOG) if directory else None
+        run = self._run_directory()
+        return None if run is None else run.events
+
+    def _run_directory(self) -> RunDirectory | None:
+        """The run's directory, from the first attempt on; None if the logs go elsewhere."""
+        path = getattr(self._logs_specs, "run_dir", None)
+        return RunDirectory(path) if path else None
 
     # Watching
 

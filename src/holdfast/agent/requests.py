@@ -14,9 +14,6 @@ from contextlib import suppress
 
 from holdfast.files import NAME_PATTERN
 
-NAME = "requests"
-"""The pipe's name in the run's directory."""
-
 STACKS = "stacks"
 
 LINE_MAX_BYTES = 128

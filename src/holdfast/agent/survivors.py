@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.agent.group import WorkerGroup
     from holdfast.agent.run_events import RunEvents
     from holdfast.errors import ProcessFailure
+    from holdfast.run_directory import RunDirectory
     from holdfast.stacks.dump import Dump
     from holdfast.stacks.grouping import Group
     from holdfast.stacks.parse import Stacks
@@ -40,7 +41,7 @@ class Survivors:
     def __init__(self, group: WorkerGroup, run_events: RunEvents) -> None:
         self._group = group
         self._run_events = run_events
-        self._run_dir: str | None = None
+        self._run_dir: RunDirectory | None = None
         self._pids: Mapping[int, int] = {}
         self._pages: Mapping[int, str] = {}
         self._ranks: Mapping[int, int] = {}
@@ -53,7 +54,7 @@ class Survivors:
         self._dump: Dump | None = None
         self._is_kept = False
 
-    def begin(self, pids: Mapping[int, int], pages: Mapping[int, str], run_dir: str | None) -> None:
+    def begin(self, pids: Mapping[int, int], pages: Mapping[int, str], run_dir: RunDirectory | None) -> None:
         """Begin an attempt, and keep what was seen in the last one, if that is not done yet."""
         import holdfast.stacks.asking  # noqa: F401 - when it is needed, there is no time to import it
 
@@ -155,11 +156,12 @@ class Survivors:
         """Write the stacks to the run's directory, once."""
         if self._is_kept or self._run_dir is None or not self._has_seen():
             return
+        from holdfast.run_directory import stacks_name
         from holdfast.stacks.dump import keep
 
         self._is_kept = True
         dump = self._gathered()
-        name = f"survivors-{time.strftime('%Y%m%dT%H%M%S', time.localtime(self._at))}-{os.urandom(2).hex()}"
+        name = stacks_name("survivors", self._at)
         try:
             file = keep(dump, self._run_dir, name)
         except OSError as error:

@@ -12,6 +12,7 @@ from holdfast.cli.owners import warn_of_other_owners
 from holdfast.cli.subcommand_parser import SubcommandParser
 from holdfast.errors.tree import InputError
 from holdfast.files import write_whole
+from holdfast.run_directory import REPORT_PAGE, RunDirectory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,9 +27,6 @@ and what the time went into.
   holdfast report                    the newest run of this machine
   holdfast report 1a2b3c4d           the job with this id (see holdfast runs)
   holdfast report logs/job7_1a2b3c4d --html job7.html"""
-
-PAGE_NAME = "report.html"
-"""The default file name of the page, in the run's directory."""
 
 PAGE_MODE = 0o666
 """The mode before the umask: a page is made to be shared."""
@@ -84,7 +82,8 @@ def _parsed(args: list[str]) -> Namespace:
         nargs="?",
         const="",
         metavar="FILE",
-        help=f"write one page that needs nothing else, to FILE (- is stdout), or to {PAGE_NAME} in the run's directory",
+        help="write one page that needs nothing else, to FILE (- is stdout), or to "
+        f"{REPORT_PAGE} in the run's directory",
     )
     options = parser.parse_args(args)
     # In `--html RUN`, argparse takes the run for the file.
@@ -100,7 +99,7 @@ def _write_page(run: Run, path: str) -> None:
     if path == STDOUT:
         show(page)
         return
-    path = path or os.path.join(run.first().directory, PAGE_NAME)
+    path = path or RunDirectory(run.first().directory).report_page
     if os.path.exists(path) and not os.path.isfile(path):
         raise InputError(f"{path!r} is not a file; give --html the name of one, or - for stdout")
     try:

@@ -8,16 +8,17 @@ import select
 import stat
 import time
 
-from holdfast.agent.requests import NAME, STACKS
+from holdfast.agent.requests import STACKS
 from holdfast.cli.exits import show
 from holdfast.cli.owners import warn_of_other_owners
 from holdfast.cli.subcommand_parser import SubcommandParser
 from holdfast.errors.notice import say
 from holdfast.errors.tree import InputError, UserError
+from holdfast.run_directory import RunDirectory, stacks_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 PROG = "holdfast stacks"
 DESCRIPTION = """Show where every worker of a run is right now: the Python stacks of all threads of all ranks on all
@@ -42,18 +43,20 @@ def main(args: Sequence[str]) -> None:
         UserError: the agent did not answer.
     """
     options = _parser().parse_args(list(args))
-    run_dir, fd = _open(options.run)
+    jobs = _jobs(options.run)
+    run, fd = _open(options.run, jobs)
     try:
-        warn_of_other_owners(PROG, [run_dir])
-        _tell_of_others(options.run, run_dir)
-        name = f"{time.strftime('%Y%m%dT%H%M%S')}-{os.urandom(4).hex()}"
+        warn_of_other_owners(PROG, [run.path])
+        if options.run:
+            _tell_of_others(options.run, run, jobs)
+        name = stacks_name()
         os.write(fd, f"{STACKS} {name}\n".encode())
-        _await(run_dir, name, fd)
+        _await(run, name, fd)
     except (BrokenPipeError, BlockingIOError):
-        raise UserError(f"{PROG}: the run in {run_dir} takes no requests any more") from None
+        raise UserError(f"{PROG}: the run in {run.path} takes no requests any more") from None
     finally:
         os.close(fd)
-    _show(run_dir, name, as_json=options.json)
+    _show(run, name, as_json=options.json)
 
 
 def _parser() -> SubcommandParser:
@@ -64,20 +67,20 @@ def _parser() -> SubcommandParser:
     return parser
 
 
-def _open(run: str) -> tuple[str, int]:
-    """Find the run's directory and open the pipe that its agent reads."""
-    for directory in _candidates(run):
-        fd = _open_pipe(directory)
+def _open(name: str, jobs: list[list[RunDirectory]]) -> tuple[RunDirectory, int]:
+    """Open the pipe of the first run whose agent reads it."""
+    for run in (run for job in jobs for run in job):
+        fd = _open_pipe(run)
         if fd is not None:
-            return directory, fd
-    if not run:
+            return run, fd
+    if not name:
         raise InputError("no run of yours is running on this machine; name the directory of one")
-    raise InputError(f"{run!r} is not running on this machine; ask where one of its agents runs")
+    raise InputError(f"{name!r} is not running on this machine; ask where one of its agents runs")
 
 
-def _open_pipe(directory: str) -> int | None:
+def _open_pipe(run: RunDirectory) -> int | None:
     """Open the pipe in an agent's directory; None if no agent reads it."""
-    path = os.path.join(directory, NAME)
+    path = run.requests
     try:
         if not stat.S_ISFIFO(os.lstat(path).st_mode):
             return None
@@ -88,37 +91,33 @@ def _open_pipe(directory: str) -> int | None:
     return None
 
 
-def _tell_of_others(run: str, run_dir: str) -> None:
+def _tell_of_others(name: str, run: RunDirectory, jobs: list[list[RunDirectory]]) -> None:
     """Print a notice on stderr if other jobs of this run id run here, too."""
-    if not run or os.path.isdir(run):
-        return
-    from holdfast.report.finding import jobs_named
-
     others = 0
-    for directories in jobs_named(run):
-        if run_dir not in directories:
-            fds = [fd for directory in directories if (fd := _open_pipe(directory)) is not None]
+    for job in jobs:
+        if run not in job:
+            fds = [fd for other in job if (fd := _open_pipe(other)) is not None]
             others += bool(fds)
             for fd in fds:
                 os.close(fd)
     if others:
-        jobs = "1 more job runs" if others == 1 else f"{others} more jobs run"
-        say(f"{PROG}: {jobs} here as {run!r}; this is {run_dir}. To see another, name its directory.")
+        running = "1 more job runs" if others == 1 else f"{others} more jobs run"
+        say(f"{PROG}: {running} here as {name!r}; this is {run.path}. To see another, name its directory.")
 
 
-def _candidates(run: str) -> Iterable[str]:
-    """The directories that `run` may mean, the newest first."""
+def _jobs(name: str) -> list[list[RunDirectory]]:
+    """The jobs that `name` may mean, the newest first. All runs in a directory count as one job; so do all known."""
     from holdfast.events.run_index import known_runs
 
-    if not run:
-        return known_runs()
-    if os.path.isdir(run):
-        return [os.path.abspath(run), *_newest_below(run)]
+    if not name:
+        return [[RunDirectory(path) for path in known_runs()]]
+    if os.path.isdir(name):
+        return [[RunDirectory(path) for path in (os.path.abspath(name), *_newest_below(name))]]
     from holdfast.report.finding import jobs_named
 
-    found = [directory for job in jobs_named(run) for directory in job]
+    found = [[RunDirectory(path) for path in job] for job in jobs_named(name)]
     if not found:
-        raise InputError(f"{run!r} is no run's directory, and no run of this id is known here")
+        raise InputError(f"{name!r} is no run's directory, and no run of this id is known here")
     return found
 
 
@@ -131,32 +130,30 @@ def _newest_below(directory: str) -> list[str]:
     return [os.path.abspath(entry.path) for entry in newest_first]
 
 
-def _await(run_dir: str, name: str, fd: int) -> None:
+def _await(run: RunDirectory, name: str, fd: int) -> None:
     """Wait for the answer, as long as an agent can still write it."""
-    from holdfast.stacks.dump import result_path
-
-    path = result_path(run_dir, name, "txt")  # this file is written last
+    path = run.stacks(name, "txt")  # this file is written last
     poll = select.poll()
     poll.register(fd, 0)  # poll always reports errors: here, that nobody reads any more
     deadline = time.monotonic() + ANSWER_MAX_S
     has_left = False
     while not os.path.exists(path):
         if has_left:
-            raise UserError(f"{PROG}: the run in {run_dir} ended before it answered")
+            raise UserError(f"{PROG}: the run in {run.path} ended before it answered")
         if time.monotonic() > deadline:
             raise UserError(
-                f"{PROG}: the agent of {run_dir} did not answer within {ANSWER_MAX_S:.0f} s: it is stopped, "
+                f"{PROG}: the agent of {run.path} did not answer within {ANSWER_MAX_S:.0f} s: it is stopped, "
                 "or no workers run, as nodes still meet"
             )
         has_left = bool(poll.poll(STEP_S * 1000))  # check once more: the answer may have arrived just before
 
 
-def _show(run_dir: str, name: str, *, as_json: bool) -> None:
+def _show(run: RunDirectory, name: str, *, as_json: bool) -> None:
     from holdfast.cli.report import has_colours
-    from holdfast.stacks.dump import dump_json, read, result_path
+    from holdfast.stacks.dump import dump_json, read
     from holdfast.stacks.render import render
 
-    path = result_path(run_dir, name, "json")
+    path = run.stacks(name, "json")
     try:
         dump = read(path)
     except (OSError, ValueError, RecursionError) as error:
@@ -165,4 +162,4 @@ def _show(run_dir: str, name: str, *, as_json: bool) -> None:
         show(dump_json(dump))
     else:
         colours = has_colours()
-        show(f"{render(dump, colour=colours)}\nkept in {result_path(run_dir, name, 'txt')}", colours=colours)
+        show(f"{render(dump, colour=colours)}\nkept in {run.stacks(name, 'txt')}", colours=colours)

@@ -1,19 +1,6 @@
 """Where the output of a set of processes goes.
 
-```
-<log_dir, or a fresh torchelastic_* in the temporary directory>
-└── <run id>_<random>              one for each agent, private to its user
-    └── attempt_<restart count>    one for each start of the processes
-        ├── <local rank>
-        │   ├── stdout.log         where redirected or tee'd
-        │   ├── stderr.log
-        │   └── error.json         where the process recorded an error
-        ├── filtered_stdout.log    where duplicate filters are given
-        └── filtered_stderr.log
-```
-
-The restart count does not rise when processes restart because of another node, so an attempt's directory may already
-exist. It is left as it is: the next ones are `attempt_<n>.1`, `attempt_<n>.2` and so on.
+`holdfast.run_directory` has the layout of the directories.
 
 If the disk is full when a run begins, the user gets an error. If it fills up later, that must not end a running job: an
 attempt without room for all of its directories and files has no log files, and its streams are the parent's.
@@ -22,25 +9,23 @@ attempt without room for all of its directories and files has no log files, and 
 from __future__ import annotations
 
 import os
-import re
 from abc import ABC, abstractmethod
 
 from holdfast.logger import get_logger
 from holdfast.processes.std import Std, to_map
+from holdfast.run_directory import RunDirectory, make_random
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-RUN_ID_MAX_CHARS = 60
-"""How much of a run id its directory's name shows: with 4 bytes to a character, this fits into a file name."""
+    from holdfast.run_directory import AttemptDirectory
 
 ENTRY_POINT_GROUPS = ("holdfast.logs_specs", "torchrun.logs_specs")
 """Where `find_logs_specs` searches; the first group that has the name wins."""
 
 log = get_logger(__name__)
 
-_OUT, _ERR = "stdout.log", "stderr.log"
 _TEMPORARY_DIRECTORIES = ("/tmp", "/var/tmp")  # noqa: S108 - the directory made there has a random name and mode 0700
 
 
@@ -142,7 +127,7 @@ class DefaultLogsSpecs(LogsSpecs):
     ) -> None:
         super().__init__(log_dir, redirects, tee, local_ranks_filter)
         self._root: str = _root_directory(log_dir)
-        self._run_dir: str | None = None
+        self._run: RunDirectory | None = None
         self._has_begun = False
 
     @property
@@ -152,7 +137,7 @@ class DefaultLogsSpecs(LogsSpecs):
     @property
     def run_dir(self) -> str | None:
         """The directory of this run, from its first attempt on; None if there are no files."""
-        return self._run_dir
+        return None if self._run is None else self._run.path
 
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
         """Create the directories of one attempt. In the first attempt, a process creates its files when it opens them.
@@ -166,8 +151,7 @@ class DefaultLogsSpecs(LogsSpecs):
         if self._root == os.devnull:
             return self._nowhere(envs)
         try:
-            attempt_dir = self._make_attempt(envs)
-            dest = self._dest(attempt_dir, envs)
+            dest = self._dest(self._make_attempt(envs), envs)
             if self._has_begun:
                 _make_files({*dest.stdouts.values(), *dest.stderrs.values()} - {"", os.devnull})
         except OSError as error:
@@ -178,15 +162,11 @@ class DefaultLogsSpecs(LogsSpecs):
         self._has_begun = True
         return dest
 
-    def _dest(self, attempt_dir: str, envs: dict[int, dict[str, str]]) -> LogsDest:
+    def _dest(self, attempt: AttemptDirectory, envs: dict[int, dict[str, str]]) -> LogsDest:
         redirects, tees = self._streams(envs)
-        dest = LogsDest(
-            filtered_stdout=os.path.join(attempt_dir, "filtered_stdout.log"),
-            filtered_stderr=os.path.join(attempt_dir, "filtered_stderr.log"),
-        )
+        dest = LogsDest(filtered_stdout=attempt.filtered_stdout, filtered_stderr=attempt.filtered_stderr)
         for rank, env in envs.items():
-            rank_dir = os.path.join(attempt_dir, str(rank))
-            out, err = os.path.join(rank_dir, _OUT), os.path.join(rank_dir, _ERR)
+            out, err = attempt.stdout(rank), attempt.stderr(rank)
             to_file = redirects[rank] | tees[rank]
             shown = self._is_shown(rank)
             otherwise = "" if shown else os.devnull
@@ -196,7 +176,7 @@ class DefaultLogsSpecs(LogsSpecs):
                 dest.tee_stdouts[rank] = out
             if shown and Std.ERR in tees[rank]:
                 dest.tee_stderrs[rank] = err
-            dest.error_files[rank] = env["TORCHELASTIC_ERROR_FILE"] = os.path.join(rank_dir, "error.json")
+            dest.error_files[rank] = env["TORCHELASTIC_ERROR_FILE"] = attempt.error_file(rank)
         return dest
 
     def _nowhere(self, envs: dict[int, dict[str, str]]) -> LogsDest:
@@ -219,19 +199,11 @@ class DefaultLogsSpecs(LogsSpecs):
         size = max(envs, default=-1) + 1
         return to_map(self._redirects, size), to_map(self._tee, size)
 
-    def _make_attempt(self, envs: dict[int, dict[str, str]]) -> str:
-        """Create a new directory for an attempt, with one for each rank in it."""
+    def _make_attempt(self, envs: dict[int, dict[str, str]]) -> AttemptDirectory:
         env = next(iter(envs.values()), {})
-        if self._run_dir is None:
-            run_id = _file_name(env.get("TORCHELASTIC_RUN_ID", "none"))
-            self._run_dir = _make_random(os.path.join(os.path.abspath(self._root), f"{run_id}_"))
-        # A clean-up of the temporary directory may have removed it during a long run.
-        os.makedirs(self._run_dir, 0o700, exist_ok=True)
-        restart_count = _file_name(env.get("TORCHELASTIC_RESTART_COUNT", "0"))
-        attempt_dir = _make_next(os.path.join(self._run_dir, f"attempt_{restart_count}"))
-        for rank in envs:
-            os.mkdir(os.path.join(attempt_dir, str(rank)))
-        return attempt_dir
+        if self._run is None:
+            self._run = RunDirectory.create(self._root, env.get("TORCHELASTIC_RUN_ID", "none"))
+        return self._run.make_attempt(env.get("TORCHELASTIC_RESTART_COUNT", "0"), envs)
 
     def __repr__(self) -> str:
         return (
@@ -284,10 +256,10 @@ def _make_temporary() -> str:
     *others, last = [*wanted, *_TEMPORARY_DIRECTORIES]
     for directory in others:
         try:
-            return _make_random(os.path.join(os.path.abspath(directory), "torchelastic_"))
+            return make_random(os.path.join(os.path.abspath(directory), "torchelastic_"))
         except OSError:
             continue
-    return _make_random(os.path.join(last, "torchelastic_"))
+    return make_random(os.path.join(last, "torchelastic_"))
 
 
 def _make_files(paths: Iterable[str]) -> None:
@@ -301,35 +273,6 @@ def _make_files(paths: Iterable[str]) -> None:
         for path in made:
             os.unlink(path)
         raise
-
-
-def _make_random(start: str) -> str:
-    """Create a private directory whose name is `start` and eight random characters."""
-    while True:
-        path = start + os.urandom(4).hex()
-        try:
-            os.mkdir(path, 0o700)
-        except FileExistsError:
-            continue
-        return path
-
-
-def _make_next(path: str) -> str:
-    """Create a directory: `path`, or if that exists the first free one of `path`.1, `path`.2 ..."""
-    candidate, count = path, 0
-    while True:
-        try:
-            os.mkdir(candidate)
-        except FileExistsError:
-            count += 1
-            candidate = f"{path}.{count}"
-        else:
-            return candidate
-
-
-def _file_name(text: str) -> str:
-    """`text` as part of a file name: no separators, nothing that a shell or a terminal would interpret."""
-    return re.sub(r"[^\w.=+-]", "_", text[:RUN_ID_MAX_CHARS])
 
 
 def _cannot_make(error: OSError) -> Exception:

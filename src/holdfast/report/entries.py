@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -13,7 +12,8 @@ from holdfast.errors.text import clipped
 from holdfast.errors.tree import InputError
 from holdfast.files import open_regular
 
-EVENT_LOG = "events.jsonl"
+if TYPE_CHECKING:
+    from holdfast.run_directory import RunDirectory
 
 LINE_MAX_BYTES = 4_000_000
 """A longer line is not ours."""
@@ -125,16 +125,15 @@ def parse_line(line: bytes) -> Entry | None:
     return Entry(name, facts.text("source"), facts.number("timestamp"), metadata, metadata.facts("details"))
 
 
-def read_log(directory: str) -> Log:
+def read_log(run: RunDirectory) -> Log:
     """The event log in a run's directory.
 
     Raises:
         InputError: there is none, or it cannot be read.
     """
-    path = os.path.join(directory, EVENT_LOG)
     log = Log([])
     try:
-        with open(open_regular(path), "rb") as file:
+        with open(open_regular(run.events), "rb") as file:
             left = LOG_MAX_BYTES
             while left > 0 and (line := file.readline(min(LINE_MAX_BYTES, left))):
                 left -= len(line)
@@ -144,7 +143,7 @@ def read_log(directory: str) -> Log:
                     left -= len(line)
             log.is_cut = left <= 0 and bool(file.read(1))
     except OSError as error:
-        raise InputError(f"{path!r} cannot be read: {error.strerror or 'it is not there'}") from error
+        raise InputError(f"{run.events!r} cannot be read: {error.strerror or 'it is not there'}") from error
     return log
 
 
@@ -163,11 +162,11 @@ class Identity(Struct, kw_only=True):
         return any(each.startswith(name) for each in (self.job, self.agent))
 
 
-def identity_of(directory: str) -> Identity | None:
+def identity_of(run: RunDirectory) -> Identity | None:
     """The identity of the log in a directory; None if there is no readable log."""
-    found = Identity(directory=directory)
+    found = Identity(directory=run.path)
     try:
-        with open(open_regular(os.path.join(directory, EVENT_LOG)), "rb") as file:
+        with open(open_regular(run.events), "rb") as file:
             for _ in range(PEEK_MAX_LINES):
                 entry = parse_line(file.readline(LINE_MAX_BYTES))
                 if entry is None:

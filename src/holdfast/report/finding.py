@@ -8,20 +8,17 @@ from itertools import islice
 
 from holdfast.errors.tree import InputError
 from holdfast.events.run_index import known_runs
-from holdfast.files import is_regular
-from holdfast.report.entries import EVENT_LOG, Identity, identity_of, read_log
+from holdfast.report.entries import Identity, identity_of, read_log
 from holdfast.report.joining import run_of, together
 from holdfast.report.liveness import presence_of
 from holdfast.report.timeline import agent_of, node_of
+from holdfast.run_directory import EVENTS, RunDirectory, runs_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from holdfast.report.records import Node, Run
-
-NODES_MAX = 4096
-"""How many agents' directories inside a directory are read."""
 
 NAMED_MAX = 8
 """How many known runs an error message lists for an unknown name."""
@@ -44,19 +41,16 @@ def find_run(name: str = "") -> Run:
         InputError: there is no such job, or it cannot be read.
     """
     if name and os.path.isdir(name):
-        return _part_in(name) if os.path.lexists(os.path.join(name, EVENT_LOG)) else _newest_in(name)
-    known = _identified(known_runs())
+        return _part_in(name) if RunDirectory(name).has_events() else _newest_in(name)
+    known = _known()
     if not known and os.path.sep not in name:
         raise InputError("no run is known here; name the directory of one (holdfast run --log-dir)")
-    meant = _named(name, known)
-    if not meant and os.path.sep in name:
+    jobs = _jobs_named(name, known)
+    newest = next(jobs, None)
+    if newest is None and os.path.sep in name:
         raise InputError(f"{name!r} is no directory, and no run of this id is known here")
-    if not meant:
+    if newest is None:
         raise InputError(f"no run {name!r} is known here, and it is no directory; {_known_ids(known)}")
-    alike = [each for each in known if each.run_id == meant[0].run_id]
-    directories = {each.directory for each in meant}
-    jobs = (job for job in _jobs(alike) if any(each.directory in directories for each in job))
-    newest = next(jobs)
     others = sum(1 for _ in jobs) if name == newest[0].run_id else 0
     return run_of(_readable_with_siblings(newest), [_several(others, f"have the run id {name!r}")] if others else [])
 
@@ -64,7 +58,7 @@ def find_run(name: str = "") -> Run:
 def recent_runs(number: int) -> list[Run]:
     """The newest jobs that are known here, at most `number`, newest first."""
     runs: list[Run] = []
-    for job in _jobs(_identified(known_runs())):
+    for job in _jobs(_known()):
         if len(runs) == number:
             break
         with suppress(InputError):  # the log is gone, or we may not read it
@@ -82,9 +76,17 @@ def _named(name: str, known: Iterable[Identity]) -> list[Identity]:
     return [each for each in known if each.is_named(name)]
 
 
+def _jobs_named(name: str, known: list[Identity]) -> Iterator[list[Identity]]:
+    """The known jobs that `name` means, each with all of its known agents, newest first."""
+    meant = _named(name, known)
+    alike = [each for each in known if each.run_id == meant[0].run_id] if meant else []
+    directories = {each.directory for each in meant}
+    return (job for job in _jobs(alike) if any(each.directory in directories for each in job))
+
+
 def jobs_named(name: str) -> list[list[str]]:
-    """The directories of each known job that matches a run id or the beginning of a job id, newest first."""
-    return [[each.directory for each in job] for job in _jobs(_named(name, _identified(known_runs())))]
+    """The directories of each known job that `name` means, as in `find_run`, newest first."""
+    return [[each.directory for each in job] for job in _jobs_named(name, _known())]
 
 
 def read_node(directory: str) -> Node:
@@ -93,7 +95,7 @@ def read_node(directory: str) -> Node:
     Raises:
         InputError: it holds no event log.
     """
-    log = read_log(directory)
+    log = read_log(RunDirectory(directory))
     return node_of(log, os.path.abspath(directory), presence_of(*agent_of(log)))
 
 
@@ -126,7 +128,7 @@ def _others(identity: Identity, candidates: Iterable[Identity]) -> list[Identity
 def _readable_with_siblings(job: list[Identity]) -> list[Node]:
     """The agents of a known job, and those of other machines whose directories are beside the first one's."""
     seen = {os.path.realpath(each.directory) for each in job}
-    siblings = [each for each in _siblings(job[0]) if os.path.realpath(each.directory) not in seen]
+    siblings = [each for each in _beside(job[0]) if os.path.realpath(each.directory) not in seen]
     return _readable([*job, *_others(job[0], siblings)]) or [read_node(job[0].directory)]  # raises, saying why
 
 
@@ -139,18 +141,23 @@ def _readable(identities: Iterable[Identity]) -> list[Node]:
     return nodes
 
 
-def _is_run(directory: str) -> bool:
-    return is_regular(os.path.join(directory, EVENT_LOG))
+def _beside(identity: Identity) -> list[Identity]:
+    """The logs beside this one that have the same run id, as those of the job's other nodes do."""
+    return _identified(RunDirectory(identity.directory).siblings())
 
 
-def _identified(directories: Iterable[str]) -> list[Identity]:
-    return [identity for each in directories if (identity := identity_of(each)) is not None]
+def _known() -> list[Identity]:
+    return _identified(map(RunDirectory, known_runs()))
+
+
+def _identified(runs: Iterable[RunDirectory]) -> list[Identity]:
+    return [identity for each in runs if (identity := identity_of(each)) is not None]
 
 
 def _part_in(directory: str) -> Run:
     node = read_node(directory)
-    identity = identity_of(node.directory)
-    others = _others(identity, _siblings(identity)) if identity is not None and identity.job else []
+    identity = identity_of(RunDirectory(node.directory))
+    others = [] if identity is None or not identity.job else _others(identity, _beside(identity))
     if not others:
         return run_of([node])
     name = node.job[:SHOWN_ID_CHARS] if node.directory in known_runs() else repr(os.path.dirname(node.directory))
@@ -159,9 +166,12 @@ def _part_in(directory: str) -> Run:
 
 
 def _newest_in(directory: str) -> Run:
-    found = _runs_in(directory)
+    try:
+        found = runs_in(directory)
+    except OSError as error:
+        raise InputError(f"{directory!r} cannot be read: {error.strerror}") from error
     if not found:
-        raise InputError(f"{directory!r} is no run's directory and holds none: there is no {EVENT_LOG}")
+        raise InputError(f"{directory!r} is no run's directory and holds none: there is no {EVENTS}")
     # Times of one machine are in order. Across machines they only decide which job is shown.
     identities = sorted(_identified(found), key=lambda each: each.started_at, reverse=True)
     jobs = _jobs(identities)
@@ -169,7 +179,7 @@ def _newest_in(directory: str) -> Run:
     while not nodes:
         job = next(jobs, None)
         if job is None:
-            read_node(found[0])  # raises, saying why
+            read_node(found[0].path)  # raises, saying why
             raise InputError(f"no event log in {directory!r} can be read")
         nodes = _readable(job)
     others = sum(1 for _ in jobs)
@@ -180,26 +190,6 @@ def _several(others: int, are: str) -> str:
     jobs = "1 more job" if others == 1 else f"{others} more jobs"
     are = are if others > 1 else are.replace("have ", "has ").replace("are ", "is ")
     return f"{jobs} {are}; this is the newest. To see another, name its directory or its job id (holdfast runs)."
-
-
-def _runs_in(directory: str) -> list[str]:
-    try:
-        names = sorted(os.listdir(directory))
-    except OSError as error:
-        raise InputError(f"{directory!r} cannot be read: {error.strerror}") from error
-    paths = (os.path.join(directory, name) for name in names)
-    return [path for path in paths if _is_run(path)][:NODES_MAX]
-
-
-def _siblings(identity: Identity) -> list[Identity]:
-    """The logs beside this one whose directories begin with the same run id, as those of the other nodes do."""
-    parent, name = os.path.split(os.path.abspath(identity.directory))
-    start = name.rpartition("_")[0]
-    try:
-        paths = [path for path in _runs_in(parent) if os.path.basename(path).rpartition("_")[0] == start]
-    except InputError:
-        return []
-    return _identified(path for path in paths if os.path.basename(path) != name)
 
 
 def _known_ids(known: Iterable[Identity]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 
 import msgspec
 from msgspec import Struct
@@ -11,6 +10,7 @@ from msgspec import Struct
 from holdfast.decoding import Timestamp, decoded
 from holdfast.errors.text import all_encodable, visible
 from holdfast.files import is_name, read_regular, write_whole
+from holdfast.run_directory import stacks_file
 from holdfast.stacks.grouping import Group, group
 from holdfast.stacks.judgement import judge
 from holdfast.stacks.parse import parse
@@ -20,8 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-DIRECTORY = "stacks"
-"""The directory of dumps, in the run's directory."""
+    from holdfast.run_directory import RunDirectory
 
 TEXTS_MAX_CHARS = 16 << 20
 """How much of all ranks' stacks is kept. Outliers come first."""
@@ -93,7 +92,7 @@ def _bounded(ranks: Mapping[int, RankStacks], few: Sequence[int]) -> dict[int, R
     return {rank: kept[rank] for rank in sorted(kept)}
 
 
-def keep(dump: Dump, run_dir: str, name: str) -> str:
+def keep(dump: Dump, run: RunDirectory, name: str) -> str:
     """Write a dump to the run's directory, as text for people and as JSON for programs.
 
     Each file appears complete, the text last. Returns the text's path, relative to the run's directory.
@@ -105,11 +104,11 @@ def keep(dump: Dump, run_dir: str, name: str) -> str:
 
     if not is_name(name):  # another node may have sent it
         raise OSError(errno.EINVAL, "that is no name for a file", visible(name[:NAME_SHOWN_CHARS]))
-    os.makedirs(os.path.join(run_dir, DIRECTORY), 0o700, exist_ok=True)
+    run.make_stacks()
     # Durable: after a hang, an operator may well reboot the machine.
-    write_whole(result_path(run_dir, name, "json"), f"{dump_json(dump)}\n".encode(), durable=True)
-    write_whole(result_path(run_dir, name, "txt"), render(dump).encode("utf-8", "backslashreplace"), durable=True)
-    return os.path.join(DIRECTORY, f"{name}.txt")
+    write_whole(run.stacks(name, "json"), f"{dump_json(dump)}\n".encode(), durable=True)
+    write_whole(run.stacks(name, "txt"), render(dump).encode("utf-8", "backslashreplace"), durable=True)
+    return stacks_file(name, "txt")
 
 
 def dump_json(dump: Dump) -> str:
@@ -117,10 +116,6 @@ def dump_json(dump: Dump) -> str:
     import json
 
     return json.dumps(all_encodable(msgspec.to_builtins(dump, str_keys=True)))
-
-
-def result_path(run_dir: str, name: str, suffix: str) -> str:
-    return os.path.join(run_dir, DIRECTORY, f"{name}.{suffix}")
 
 
 def read(path: str) -> Dump:
