@@ -16,7 +16,7 @@ import json
 import sys
 from typing import Any
 
-from holdfast.rendezvous.elastic_settings import ETCD_PREFIX
+from holdfast.rendezvous.etcd_settings import ETCD_PREFIX
 from holdfast.rendezvous.records import Keys
 
 FOREIGN = "/foreign/"

@@ -6,7 +6,8 @@ import math
 from typing import NamedTuple
 
 from holdfast.agent.core import RULES
-from holdfast.rendezvous.known_settings import KEEP_ALIVE_ATTEMPTS, KEEP_ALIVE_INTERVAL_S
+from holdfast.rendezvous.backends import KEEP_ALIVE_ATTEMPTS
+from holdfast.rendezvous.known_settings import KEEP_ALIVE_INTERVAL_S
 from holdfast.rendezvous.membership import FENCE_AT, STOP_AT
 from source_facts import in_words
 

@@ -159,11 +159,10 @@ def exit_codes() -> str:
 
 def rendezvous_settings() -> str:
     """Which settings each backend knows."""
-    from holdfast.rendezvous import known_settings as known
+    from holdfast.rendezvous.known_settings import KEYS
 
-    embedded, etcd = known.COMMON_KEYS | known.EMBEDDED_KEYS, known.COMMON_KEYS | known.ETCD_KEYS
-    rows = ([code(key), _yes(key in embedded), _yes(key in etcd)] for key in sorted(embedded | etcd))
-    return table(["setting", "`c10d`", "`etcd`"], rows)
+    rows = ([code(key), *(_yes(key in keys) for keys in KEYS.values())] for key in sorted(set().union(*KEYS.values())))
+    return table(["setting", *map(code, KEYS)], rows)
 
 
 def transitions() -> str:

@@ -18,19 +18,19 @@ from holdfast.cli.configuration import rdzv_settings
 from holdfast.coordination.keyspace import TTL_MAX_S, TTL_MIN_S
 from holdfast.errors.tree import InputError
 from holdfast.rendezvous.elastic_settings import RUN_ID_MAX_BYTES, ElasticSettings
-from holdfast.rendezvous.known_settings import COMMON_KEYS, EMBEDDED_KEYS, ETCD_KEYS
+from holdfast.rendezvous.known_settings import KEYS
 from holdfast.rendezvous.parameters import RendezvousParameters
 from holdfast.rendezvous.records import NO_RANK, Keys
 
 MAX_NODES = 4
-BACKENDS = ("c10d", "etcd")
+BACKENDS = tuple(KEYS)
 FILES = frozenset(("token_file",))
 """Settings that name files, which an input is not to choose."""
 
 
 def _run(data: bytes) -> None:
     words = [*data.decode("utf-8", "surrogateescape").split("\0"), "", "", "", ""]
-    backend = BACKENDS[words[0] == "etcd"]
+    backend = words[0] if words[0] in BACKENDS else BACKENDS[0]
     try:
         settings = {key: value for key, value in rdzv_settings(words[3]).items() if key not in FILES}
         params = RendezvousParameters(backend, words[1], words[2], 1, MAX_NODES, None, **settings)
@@ -46,7 +46,7 @@ def _run(data: bytes) -> None:
 
 
 def _seeds() -> list[bytes]:
-    keys = sorted(COMMON_KEYS | EMBEDDED_KEYS | ETCD_KEYS)
+    keys = sorted(set().union(*KEYS.values()))
     each = [f"{backend}\0node0:1\0job\0{key}={value}" for backend in BACKENDS for key in keys for value in ("1", "x")]
     some = "c10d\0[::1]:29400\0job7\0join_timeout=60,keep_alive_interval=0.5,keep_alive_max_attempt=4,is_host=true"
     return [

@@ -12,10 +12,11 @@ from embedded_server import TOKEN
 from etcd_cluster import EtcdCluster
 
 from holdfast.coordination import last_will
+from holdfast.coordination.access import EmbeddedAccess, EtcdAccess
 from holdfast.coordination.client import EmbeddedStore
 from holdfast.coordination.errors import LeaseLostError
 from holdfast.coordination.etcd import EtcdStore
-from holdfast.coordination.last_will import EmbeddedAccess, EtcdAccess, Will
+from holdfast.coordination.last_will import Will
 from holdfast.coordination.server import EmbeddedServer
 from holdfast.rendezvous import RendezvousParameters
 from holdfast.rendezvous.elastic_settings import ElasticSettings

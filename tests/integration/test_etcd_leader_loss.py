@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.rendezvous.known_settings import ETCD_KEEP_ALIVE_ATTEMPTS, KEEP_ALIVE_INTERVAL_S
+from holdfast.rendezvous.backends import ETCD_KEEP_ALIVE_ATTEMPTS
+from holdfast.rendezvous.known_settings import KEEP_ALIVE_INTERVAL_S
 
 pytestmark = [pytest.mark.root, pytest.mark.etcd]
 

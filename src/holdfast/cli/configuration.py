@@ -13,6 +13,7 @@ from holdfast.launcher.config import LaunchConfig
 from holdfast.processes.interruption import SIGNALS_VARIABLE, signals_to_handle
 from holdfast.processes.logs import find_logs_specs
 from holdfast.processes.std import Std
+from holdfast.rendezvous.backends import BACKENDS
 from holdfast.rendezvous.registry import ENTRY_POINT_GROUPS, rendezvous_handler_registry
 
 TYPE_CHECKING = False
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 DEFAULT_MASTER_PORT = 29500
 INFINITE = float("inf")
 PORT_MAX = (1 << 16) - 1
-ELASTIC_BACKENDS = ("c10d", "etcd")
 NO_RUN_ID = ("", "none")
 NO_SETTINGS = ("self", "backend", "endpoint", "run_id", "min_nodes", "max_nodes", "local_addr")
 """Names that a backend's settings cannot have: the parameters that all backends share."""
@@ -137,7 +137,7 @@ def _rendezvous(args: Namespace, min_nodes: int, max_nodes: int) -> dict[str, An
         if not 0 <= args.node_rank < max_nodes:
             raise InputError(f"--node-rank {args.node_rank}: {_ranks_of_nodes(max_nodes)} (--nnodes {args.nnodes})")
         settings["rank"] = args.node_rank
-    elif args.rdzv_backend in ELASTIC_BACKENDS and not isinstance(args.node_rank, Unsaid):
+    elif args.rdzv_backend in BACKENDS and not isinstance(args.node_rank, Unsaid):
         settings["rank"] = args.node_rank
     is_alone = args.standalone or (
         args.rdzv_backend == "static" and not args.rdzv_endpoint and not args.master_port and max_nodes == 1

@@ -11,6 +11,7 @@ from holdfast.cli.exits import FAILURE, show
 from holdfast.cli.rendezvous_options import add_rendezvous_options
 from holdfast.cli.subcommand_parser import SubcommandParser
 from holdfast.errors.tree import InputError
+from holdfast.rendezvous.backends import BACKENDS, EMBEDDED, ETCD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ EPILOG = """Options that are not given are taken from PET_RDZV_ENDPOINT and so o
 does. The exit code is 0 if there is no problem (warnings are none), 1 if there is one, and
 2 for bad input."""
 
-BACKENDS = ("c10d", "etcd")
-ETCD_PORT = 2379
 FALLBACK_COLUMNS = 100
 
 
@@ -73,8 +72,9 @@ def _context(options: Namespace) -> Context:
     environ = dict(os.environ)
     settings = rdzv_settings(options.rdzv_conf)
     endpoint = options.endpoint.strip()
-    asks_for_etcd = "etcd" in [topic.strip() for topic in options.only.split(",")]
-    backend = options.backend or ("etcd" if asks_for_etcd else likely_backend(endpoint))
+    topics = [topic.strip() for topic in options.only.split(",")]
+    asked_for = next((name for name in BACKENDS if name in topics), None)  # by a topic of the same name
+    backend = options.backend or asked_for or likely_backend(endpoint)
     return Context(
         Accelerators(accelerators.cpu_count(), accelerators.gpu_count(), accelerators.xpu_count()),
         environ,
@@ -88,7 +88,7 @@ def _context(options: Namespace) -> Context:
 
 def likely_backend(endpoint: str) -> str:
     """The backend that an endpoint suggests."""
-    return "etcd" if "," in endpoint or "://" in endpoint or endpoint.endswith(f":{ETCD_PORT}") else "c10d"
+    return next((name for name, backend in BACKENDS.items() if backend.is_likely(endpoint)), EMBEDDED.name)
 
 
 def _parser() -> SubcommandParser:
@@ -98,10 +98,10 @@ def _parser() -> SubcommandParser:
     add_rendezvous_options(
         parser,
         endpoint_help="where the machines of a job would meet; of etcd, several with commas between",
-        backend_help=f"what they meet in (default: etcd for several endpoints, https:// and port {ETCD_PORT}, "
+        backend_help=f"what they meet in (default: etcd for several endpoints, https:// and port {ETCD.default_port}, "
         "otherwise c10d)",
         backend=None,
-        backends=BACKENDS,
+        backends=tuple(BACKENDS),
     )
     parser.add_argument(
         *("--nproc-per-node", "--nproc_per_node"),

@@ -8,6 +8,7 @@ from holdfast.cli.exits import show
 from holdfast.cli.rendezvous_options import add_rendezvous_options
 from holdfast.cli.subcommand_parser import SubcommandParser
 from holdfast.errors.tree import InputError, UserError
+from holdfast.rendezvous.backends import BACKENDS, ETCD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,15 +63,17 @@ def _settings(options: Namespace) -> ElasticSettings:
     from holdfast.rendezvous.elastic_settings import ElasticSettings
     from holdfast.rendezvous.parameters import RendezvousParameters
 
-    if options.backend != "etcd":
+    keepers = [name for name, backend in BACKENDS.items() if backend.is_external]
+    if options.backend not in keepers:
         raise InputError(
-            f"--rdzv-backend {options.backend}: only etcd keeps records of runs; all others forget them with the job"
+            f"--rdzv-backend {options.backend}: only {' or '.join(keepers)} keeps records of runs; all others forget "
+            "them with the job"
         )
     if not options.run_id:
         raise InputError("the run id is empty; give what the job had as --rdzv-id")
     settings = rdzv_settings(options.rdzv_conf)
     return ElasticSettings(
-        RendezvousParameters("etcd", options.endpoint.strip(), options.run_id, 1, 2, None, **settings)
+        RendezvousParameters(options.backend, options.endpoint.strip(), options.run_id, 1, 2, None, **settings)
     )
 
 
@@ -110,7 +113,7 @@ def _parser() -> SubcommandParser:
         parser,
         endpoint_help="the members of etcd, as for holdfast run",
         backend_help="what the run met in; only etcd keeps records (default: %(default)s)",
-        backend="etcd",
+        backend=ETCD.name,
     )
     parser.add_argument(
         "--force", action="store_true", help="also if nodes of the run are alive; they stop their workers"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast.rendezvous.backends import BACKENDS
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -27,7 +29,7 @@ def hints(args: Namespace, sets_threads: bool) -> list[str]:
     if args.standalone:
         return remarks
     if args.rdzv_backend != "static":
-        if args.node_rank and args.rdzv_backend not in ("c10d", "etcd"):
+        if args.node_rank and args.rdzv_backend not in BACKENDS:
             remarks.append(f"--node-rank {args.node_rank} is not used: the backend {args.rdzv_backend} gives out ranks")
         if args.master_port is not None and not args.rdzv_endpoint:
             remarks.append(

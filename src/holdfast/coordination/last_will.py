@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.json import Decoder, Encoder
 
+from holdfast.coordination.access import Access  # noqa: TC001 - msgspec reads the annotation of `Will`
 from holdfast.coordination.errors import CoordinationError, StoreUnavailableError
 from holdfast.coordination.model import NO_LEASE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from holdfast.coordination.store import CoordinationStore
 
 RETRY_S = 0.1
 """The pause between attempts."""
@@ -40,64 +39,10 @@ _BOOT = (
 )
 
 
-class EmbeddedAccess(Struct, frozen=True, tag="embedded"):
-    """How to reach a store that an agent serves.
-
-    `tls` are the files of the CA, the certificate and its key, if the user has some. `is_local` if the connection stays
-    on this machine. `users` are those of `EmbeddedStore`.
-    """
-
-    host: str
-    port: int
-    token: bytes
-    tls: tuple[str, str, str] | None = None
-    is_local: bool = True
-    users: frozenset[int] | None = frozenset()
-
-    may_return = False
-
-    def open(self, answer_timeout_s: float) -> CoordinationStore:
-        from holdfast.coordination.client import EmbeddedStore
-        from holdfast.coordination.tls import for_client
-
-        tls = for_client(self.tls, is_local=self.is_local)
-        return EmbeddedStore(
-            self.host, self.port, token=self.token, tls=tls, users=self.users, answer_timeout_s=answer_timeout_s
-        )
-
-
-class EtcdAccess(Struct, frozen=True, tag="etcd"):
-    """How to reach an etcd cluster: over TLS if certificates are named, otherwise in plain text."""
-
-    endpoints: tuple[tuple[str, int], ...]
-    user: str | None
-    password: str | None
-    ca_cert: str | None
-    cert: str | None
-    cert_key: str | None
-    prefix: str
-
-    may_return = True
-
-    def open(self, answer_timeout_s: float) -> CoordinationStore:
-        from holdfast.coordination.etcd import EtcdStore
-
-        return EtcdStore(
-            self.endpoints,
-            user=self.user,
-            password=self.password,
-            ca_cert=self.ca_cert,
-            cert=self.cert,
-            cert_key=self.cert_key,
-            prefix=self.prefix,
-            answer_timeout_s=answer_timeout_s,
-        )
-
-
 class Will(Struct, frozen=True):
     """How to revoke a lease. After `limit_s` an attempt is useless: the lease has expired."""
 
-    access: EmbeddedAccess | EtcdAccess
+    access: Access
     answer_timeout_s: float
     limit_s: float
 

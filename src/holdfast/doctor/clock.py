@@ -65,7 +65,7 @@ def kernel_synchronised() -> bool | None:
 
 
 def _differences(meeting: Meeting | None) -> list[Difference]:
-    if meeting is None or meeting.backend != "etcd":
+    if meeting is None or not meeting.is_topic(_topic.name):
         return []
     try:
         tls = meeting.tls.client_context()
@@ -104,7 +104,7 @@ def _judge_kernel(facts: Facts) -> Finding:
 def _judge_differences(facts: Facts, meeting: Meeting | None) -> list[Finding]:
     if meeting is None:
         return []
-    if meeting.backend != "etcd":
+    if not meeting.is_topic(_topic.name):
         return [
             _topic.skipped(
                 "difference", "not measured: the store says no time, and holdfast compares no clocks of machines"

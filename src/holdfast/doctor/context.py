@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.coordination.access import EtcdAccess
 from holdfast.coordination.loopback import is_loopback
 from holdfast.errors.tree import InputError
-from holdfast.rendezvous.elastic_settings import EMBEDDED_PORT, ETCD_PORT, ETCD_PREFIX, ElasticSettings
-from holdfast.rendezvous.known_settings import ETCD_KEEP_ALIVE_ATTEMPTS, KEEP_ALIVE_ATTEMPTS, KEEP_ALIVE_INTERVAL_S
+from holdfast.rendezvous.backends import BACKENDS, KEEP_ALIVE_ATTEMPTS
+from holdfast.rendezvous.elastic_settings import ElasticSettings
+from holdfast.rendezvous.etcd_settings import ETCD_PREFIX
+from holdfast.rendezvous.known_settings import KEEP_ALIVE_INTERVAL_S
 from holdfast.rendezvous.parameters import RendezvousParameters
-from holdfast.rendezvous.static import parse_endpoint, refuse_password
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping
 
-BACKENDS = ("c10d", "etcd")
+    from holdfast.coordination.access import Access
 
 NODES_MAX = 2
 """The settings are checked as for a job of this many machines. A single machine meets nobody."""
@@ -65,7 +67,7 @@ class Meeting(NamedTuple):
     """Where the machines of a job would meet, as `holdfast run` would read the same options.
 
     Attributes:
-        backend: one of `BACKENDS`.
+        backend: the name of one of `BACKENDS`.
         endpoints: host and port of each endpoint; with c10d there is one.
         token: the secret that nodes prove to each other (c10d).
         tls: the certificates.
@@ -94,6 +96,10 @@ class Meeting(NamedTuple):
         """Whether all nodes are on one machine, so that c10d needs no encryption."""
         return is_loopback(self.endpoints[0][0])
 
+    def is_topic(self, topic: str) -> bool:
+        """Whether this topic of the doctor looks at the store of this backend."""
+        return topic in BACKENDS[self.backend].doctor_topics
+
 
 class Context(NamedTuple):
     """The input of all checks."""
@@ -114,38 +120,27 @@ def read_meeting(backend: str, endpoint: str, settings: Mapping[str, str], envir
     Raises:
         InputError: the endpoint is malformed, so there is nothing to check.
     """
-    default_port = ETCD_PORT if backend == "etcd" else EMBEDDED_PORT
-    parts = endpoint.split(",") if backend == "etcd" else [endpoint]
-    bare = [part.strip().rpartition("://")[2] if backend == "etcd" else part for part in parts]
+    engine = BACKENDS[backend]
     try:
-        refuse_password(endpoint)
-        endpoints = tuple(parse_endpoint(part, default_port) for part in bare)
+        endpoints = engine.endpoints(endpoint)
     except InputError as error:
         raise InputError(str(error).replace("--rdzv-endpoint", "--endpoint", 1)) from None
     params = RendezvousParameters(backend, endpoint, "doctor", 1, NODES_MAX, None, **settings)
-    attempts = ETCD_KEEP_ALIVE_ATTEMPTS if backend == "etcd" else KEEP_ALIVE_ATTEMPTS
-    meeting = Meeting(backend, endpoints, ttl_s=KEEP_ALIVE_INTERVAL_S * attempts)
+    meeting = Meeting(backend, endpoints, ttl_s=KEEP_ALIVE_INTERVAL_S * engine.keep_alive_attempts)
     try:
         read = ElasticSettings(params, environ)
         meeting = meeting._replace(keep_alive_s=read.keep_alive_s, ttl_s=read.ttl_s, users=read.access.users)
-        return _with_etcd(meeting, params) if backend == "etcd" else _with_store(meeting, params, environ)
+        return _with_secrets(meeting, read.place.access(), params)
     except InputError as error:
         return meeting._replace(tls=_tls_files(params), complaint=str(error))
 
 
-def _with_etcd(meeting: Meeting, params: RendezvousParameters) -> Meeting:
-    from holdfast.rendezvous.etcd_settings import etcd_access
-
-    access = etcd_access(params)
-    tls = TlsFiles(access.ca_cert, access.cert, access.cert_key)
-    return meeting._replace(tls=tls, user=access.user, password=access.password, prefix=access.prefix)
-
-
-def _with_store(meeting: Meeting, params: RendezvousParameters, environ: Mapping[str, str]) -> Meeting:
-    from holdfast.coordination.token import find_token
-
-    token = find_token(params.get("token"), params.get("token_file"), environ)
-    return meeting._replace(token=token, tls=_tls_files(params), is_host=params.get_as_bool("is_host", None))
+def _with_secrets(meeting: Meeting, access: Access, params: RendezvousParameters) -> Meeting:
+    if isinstance(access, EtcdAccess):
+        tls = TlsFiles(access.ca_cert, access.cert, access.cert_key)
+        return meeting._replace(tls=tls, user=access.user, password=access.password, prefix=access.prefix)
+    is_host = params.get_as_bool("is_host", None)
+    return meeting._replace(token=access.token, tls=_tls_files(params), is_host=is_host)
 
 
 def _tls_files(params: RendezvousParameters) -> TlsFiles:

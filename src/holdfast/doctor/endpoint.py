@@ -67,7 +67,7 @@ def check(context: Context) -> list[Finding]:
     if meeting is None:
         return [_topic.skipped("reachable", "no --endpoint was given: where machines meet is not looked at")]
     findings = judge_settings(meeting)
-    if meeting.backend != "etcd":
+    if meeting.is_topic(_topic.name):
         findings += judge(probe(meeting))
     return findings
 

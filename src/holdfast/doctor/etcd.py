@@ -33,7 +33,7 @@ _topic = Topic("etcd")
 
 def check(context: Context) -> list[Finding]:
     meeting = context.meeting
-    if meeting is None or meeting.backend != "etcd":
+    if meeting is None or not meeting.is_topic(_topic.name):
         return []
     if meeting.complaint:
         return [_topic.skipped("members", f"not tried, as the settings are wrong: {meeting.complaint}")]

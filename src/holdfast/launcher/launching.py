@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 SHUTDOWN_TIMEOUT_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 
-BUILT_IN_BACKENDS = ("static", "c10d", "etcd")
-"""The backends that know our own settings. Others might reject unknown settings."""
-
 log = get_logger(__name__)
 
 
@@ -120,17 +117,10 @@ def _make_rendezvous(
     config: LaunchConfig, run_id: str, entrypoint: Callable[..., Any] | str | None
 ) -> RendezvousHandler:
     from holdfast.rendezvous.parameters import RendezvousParameters
-    from holdfast.rendezvous.registry import rendezvous_handler_registry
+    from holdfast.rendezvous.registry import BUILT_IN_BACKENDS, rendezvous_handler_registry
 
-    if (
-        config.rdzv_backend == "etcd"
-        and config.rdzv_endpoint
-        and config.start_method == "fork"
-        and callable(entrypoint)
-    ):
-        from holdfast.errors.tree import InputError
-
-        raise InputError("--start-method fork: a process that talks to etcd cannot be forked; use spawn or forkserver")
+    if config.start_method == "fork" and config.rdzv_endpoint and callable(entrypoint):
+        _refuse_fork(config.rdzv_backend)
     settings = dict(config.rdzv_configs)
     if config.rdzv_backend in BUILT_IN_BACKENDS:
         settings.setdefault("store_host", config.store_host)
@@ -145,6 +135,18 @@ def _make_rendezvous(
             **settings,
         )
     )
+
+
+def _refuse_fork(backend: str) -> None:
+    """Raise InputError if a process that uses this backend cannot be forked."""
+    from holdfast.rendezvous.backends import BACKENDS
+
+    if backend in BACKENDS and not BACKENDS[backend].may_fork:
+        from holdfast.errors.tree import InputError
+
+        raise InputError(
+            f"--start-method fork: a process that talks to {backend} cannot be forked; use spawn or forkserver"
+        )
 
 
 def _make_agent(

@@ -1,4 +1,7 @@
-"""The meaning of ``--rdzv-conf`` for elastic jobs. All settings are checked here, before anything starts."""
+"""The meaning of ``--rdzv-conf`` for elastic jobs. All settings are checked here, before anything starts.
+
+The settings of one engine are checked by its own module: `embedded_settings`, `etcd_settings`.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +9,18 @@ import os
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from holdfast.coordination.loopback import is_loopback
 from holdfast.errors.tree import InputError
-from holdfast.rendezvous.addresses import bracketed
+from holdfast.rendezvous.backends import BACKENDS
 from holdfast.rendezvous.decision import Settings
 from holdfast.rendezvous.hosting import agent_serves
 from holdfast.rendezvous.known_settings import Times, warn_of_unknown
-from holdfast.rendezvous.meeting_place import EmbeddedPlace, EtcdPlace
 from holdfast.rendezvous.records import NO_RANK
-from holdfast.rendezvous.static import parse_endpoint
 from holdfast.rendezvous.store_access import access_from
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast.coordination.local_users import Users
-    from holdfast.rendezvous.meeting_place import MeetingPlace
     from holdfast.rendezvous.parameters import RendezvousParameters
-
-EMBEDDED_PORT = 29400
-"""The port of the embedded store if the endpoint has none; torchrun's default, too."""
-
-ETCD_PORT = 2379
-"""The port of etcd if the endpoint has none."""
-
-ETCD_PREFIX = "/holdfast/"
 
 RUN_ID_MAX_BYTES = 512
 """The length limit of a run id. It is part of the store's keys, which have at most 1,024 bytes."""
@@ -68,10 +58,9 @@ class ElasticSettings:
         self.rank = _rank(params, environ)
         self.agent_serves = agent_serves(params.get("store_host"))
         self.access = access_from(params)
-        if params.backend == "etcd":
-            self.place = _etcd(params, self.ttl_s)
-        else:
-            self.place = _embedded(params, self.ttl_s, self.access.users, environ)
+        self.place = BACKENDS[params.backend].make_place(
+            params, answer_timeout_s(self.ttl_s), self.access.users, environ
+        )
 
 
 def _rank(params: RendezvousParameters, environ: Mapping[str, str]) -> int:
@@ -84,46 +73,6 @@ def _rank(params: RendezvousParameters, environ: Mapping[str, str]) -> int:
     if rank is None and slurm.isdecimal() and len(slurm) <= SLURM_RANK_MAX_DIGITS:
         rank = int(slurm)
     return rank if rank is not None and 0 <= rank < params.max_nodes else NO_RANK
-
-
-def _embedded(params: RendezvousParameters, ttl_s: float, users: Users, environ: Mapping[str, str]) -> MeetingPlace:
-    from holdfast.coordination.token import check_strength, find_token
-
-    if not params.endpoint:
-        raise InputError(
-            f"--rdzv-backend {params.backend}: --rdzv-endpoint HOST:PORT is needed, the address of the node that "
-            "serves the store, the same on all nodes"
-        )
-    host, port = parse_endpoint(params.endpoint, EMBEDDED_PORT)
-    if port == 0:
-        raise InputError(f"--rdzv-endpoint {params.endpoint!r}: several nodes have to agree on a port, from 1 on")
-    store_type = params.get("store_type", "tcp")
-    if store_type != "tcp":
-        raise InputError(f"--rdzv-conf store_type={store_type}: only tcp is there; or use --rdzv-backend etcd")
-    token = find_token(params.get("token"), params.get("token_file"), environ)
-    if not is_loopback(host):
-        check_strength(token, f"--rdzv-endpoint {bracketed(host, port)}")
-    ca, cert, key = (params.get(name) for name in ("ca_cert", "ssl_cert", "ssl_cert_key"))
-    if (ca or cert or key) and not (ca and cert and key):
-        raise InputError(
-            "--rdzv-conf ca_cert, ssl_cert, ssl_cert_key: TLS needs all three on every node, as each proves itself"
-        )
-    return EmbeddedPlace(
-        host,
-        port,
-        is_host=params.get_as_bool("is_host", None),
-        token=token,
-        answer_timeout_s=answer_timeout_s(ttl_s),
-        nodes_max=params.max_nodes,
-        tls_files=(ca, cert, key) if ca and cert and key else None,
-        users=users,
-    )
-
-
-def _etcd(params: RendezvousParameters, ttl_s: float) -> MeetingPlace:
-    from holdfast.rendezvous.etcd_settings import etcd_access
-
-    return EtcdPlace(etcd_access(params), answer_timeout_s(ttl_s))
 
 
 def answer_timeout_s(ttl_s: float) -> float:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from holdfast.coordination.access import EtcdAccess
 from holdfast.coordination.etcd_security import check_password, system_authorities
-from holdfast.coordination.last_will import EtcdAccess
 from holdfast.errors.tree import InputError
-from holdfast.rendezvous.elastic_settings import ETCD_PORT, ETCD_PREFIX
-from holdfast.rendezvous.static import parse_endpoint, refuse_password
+from holdfast.rendezvous.backends import ETCD
+from holdfast.rendezvous.static import refuse_password
 
 if TYPE_CHECKING:
     from holdfast.rendezvous.parameters import RendezvousParameters
+
+ETCD_PREFIX = "/holdfast/"
+"""The prefix of all keys, if the user does not choose one."""
 
 PLAIN, TLS = "http", "https"
 
@@ -28,17 +31,18 @@ def etcd_access(params: RendezvousParameters) -> EtcdAccess:
     """
     if not params.endpoint:
         raise InputError(
-            f"--rdzv-backend etcd: --rdzv-endpoint HOST:PORT is needed, such as etcd0:{ETCD_PORT}; several members "
-            "with commas between"
+            f"--rdzv-backend etcd: --rdzv-endpoint HOST:PORT is needed, such as etcd0:{ETCD.default_port}; several "
+            "members with commas between"
         )
-    refuse_password(str(params.endpoint))  # a password may contain a comma, so check before splitting
-    parts = [_split(part) for part in str(params.endpoint).split(",")]
-    endpoints = tuple(parse_endpoint(address, ETCD_PORT) for _, address in parts)
+    endpoint = str(params.endpoint)
+    refuse_password(endpoint)  # first: other messages quote the endpoint
+    schemes = {_scheme_of(part) for part in endpoint.split(",")} - {""}
+    endpoints = ETCD.endpoints(endpoint)
     user, password = params.get("user") or None, params.get("password")
     if password and not user:
         raise InputError("--rdzv-conf password: it has no user; give user=NAME, too")
     ca_cert, cert, key = (_file(params, *names) for names in FILE_KEYS)
-    scheme = _scheme(params, {scheme for scheme, _ in parts if scheme}, has_files=bool(ca_cert or cert or key))
+    scheme = _scheme(params, schemes, has_files=bool(ca_cert or cert or key))
     if scheme == TLS:
         ca_cert = ca_cert or system_authorities()
     elif user is not None:
@@ -48,12 +52,12 @@ def etcd_access(params: RendezvousParameters) -> EtcdAccess:
     )
 
 
-def _split(part: str) -> tuple[str, str]:
-    """The scheme and the address of a cluster member; the scheme is optional."""
-    scheme, separator, address = part.strip().rpartition("://")
+def _scheme_of(part: str) -> str:
+    """The scheme of a cluster member's endpoint; "" for none."""
+    scheme, separator, _ = part.strip().rpartition("://")
     if separator and scheme.lower() not in (PLAIN, TLS):
         raise InputError(f"--rdzv-endpoint {part!r}: write HOST:PORT, http://HOST:PORT or https://HOST:PORT")
-    return scheme.lower(), address
+    return scheme.lower()
 
 
 def _file(params: RendezvousParameters, name: str, other_name: str) -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from holdfast.errors.tree import InputError
 from holdfast.logger import get_logger
+from holdfast.rendezvous.backends import BACKENDS, EMBEDDED
 from holdfast.rendezvous.restarts import STEADY_S
 
 TYPE_CHECKING = False
@@ -31,18 +32,6 @@ KEEP_ALIVE_INTERVAL_MIN_S = 0.01
 KEEP_ALIVE_ATTEMPTS_MIN = 2
 """One late message must not cost a node."""
 
-KEEP_ALIVE_ATTEMPTS = 3
-"""A node that is silent for interval times attempts is lost: 3 s."""
-
-ETCD_KEEP_ALIVE_ATTEMPTS = 8
-"""With etcd 8 s. When etcd loses its leader, no lease can be renewed until it has elected another one. That takes 1 to
-2 s, and as long again if the votes are split; 2.4 s was the longest of 20 measured elections. The last renewal may be
-1 s old by then, and workers are stopped at three quarters of the lease, so 6 s hold two elections and 1 s to spare."""
-
-EMBEDDED_KEYS = frozenset(("is_host", "store_type", "token", "token_file", "ca_cert", "ssl_cert", "ssl_cert_key"))
-ETCD_KEYS = frozenset(
-    ("user", "password", "protocol", "etcd_prefix", "ca_cert", "ssl_cert", "ssl_cert_key", "cacert", "cert", "key")
-)
 KEEP_ALIVE_KEYS = frozenset(("keep_alive_interval", "keep_alive_max_attempt"))
 COMMON_KEYS = KEEP_ALIVE_KEYS | frozenset(
     (
@@ -54,8 +43,8 @@ COMMON_KEYS = KEEP_ALIVE_KEYS | frozenset(
 )
 """The last three are accepted and ignored."""
 
-KEYS = {"c10d": COMMON_KEYS | EMBEDDED_KEYS, "etcd": COMMON_KEYS | ETCD_KEYS}
-"""The settings of each backend. The other built-in backends accept the settings of both."""
+KEYS = {name: COMMON_KEYS | backend.own_keys for name, backend in BACKENDS.items()}
+"""The settings of each backend. The built-in backends without a store accept the settings of all."""
 
 log = get_logger(__name__)
 
@@ -143,7 +132,7 @@ def _seconds(params: RendezvousParameters, key: str, default: float, least_s: fl
 
 
 def _attempts(params: RendezvousParameters) -> int:
-    default = ETCD_KEEP_ALIVE_ATTEMPTS if params.backend == "etcd" else KEEP_ALIVE_ATTEMPTS
+    default = BACKENDS.get(params.backend, EMBEDDED).keep_alive_attempts
     attempts = params.get_as_int("keep_alive_max_attempt", default)
     if attempts is None:
         return default

@@ -10,7 +10,7 @@ from holdfast.coordination.last_will import Will, command, name_lease, write
 from holdfast.processes.launch import LastWill
 
 if TYPE_CHECKING:
-    from holdfast.coordination.last_will import EmbeddedAccess, EtcdAccess
+    from holdfast.coordination.access import Access
 
 
 class LeaseWill(LastWill):
@@ -18,7 +18,7 @@ class LeaseWill(LastWill):
 
     __slots__ = ()
 
-    def __init__(self, access: EmbeddedAccess | EtcdAccess, answer_timeout_s: float, ttl_s: float) -> None:
+    def __init__(self, access: Access, answer_timeout_s: float, ttl_s: float) -> None:
         super().__init__(command(sys.path), os.memfd_create("holdfast-last-will"))
         write(self.fd, Will(access, answer_timeout_s, ttl_s))
 

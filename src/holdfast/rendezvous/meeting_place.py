@@ -15,7 +15,7 @@ from holdfast.rendezvous.addresses import bracketed, own_addresses
 if TYPE_CHECKING:
     import ssl
 
-    from holdfast.coordination.last_will import EmbeddedAccess, EtcdAccess
+    from holdfast.coordination.access import Access, EmbeddedAccess, EtcdAccess
     from holdfast.coordination.local_users import Users
     from holdfast.coordination.server import EmbeddedServer
     from holdfast.coordination.store import CoordinationStore
@@ -52,7 +52,7 @@ class MeetingPlace(ABC):
         """Return the store, connected or not. Serve it first if this node is the host."""
 
     @abstractmethod
-    def access(self) -> EmbeddedAccess | EtcdAccess:
+    def access(self) -> Access:
         """How another process reaches the store, as a plain record."""
 
     async def look_again(self) -> None:  # noqa: B027 - optional, does nothing
@@ -117,7 +117,7 @@ class EmbeddedPlace(MeetingPlace):
         )
 
     def access(self) -> EmbeddedAccess:
-        from holdfast.coordination.last_will import EmbeddedAccess
+        from holdfast.coordination.access import EmbeddedAccess
 
         tls = self._tls_files
         if tls is not None:

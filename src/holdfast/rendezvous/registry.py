@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast.rendezvous.backends import BACKENDS
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -11,6 +13,12 @@ if TYPE_CHECKING:
     from holdfast.rendezvous.parameters import RendezvousParameters
 
     RendezvousHandlerCreator: TypeAlias = Callable[[RendezvousParameters], RendezvousHandler]
+
+STATIC = "static"
+"""The backend without a store: its nodes are told who they are."""
+
+BUILT_IN_BACKENDS = frozenset((STATIC, *BACKENDS))
+"""The backends that know our own settings. Others might reject unknown settings."""
 
 ENTRY_POINT_GROUPS = ("holdfast.rendezvous", "torchrun.handlers")
 """The entry point groups of installed backends. The first group that has the name wins."""
@@ -60,8 +68,8 @@ def _create_static(params: RendezvousParameters) -> RendezvousHandler:
 
 
 def _create_elastic(params: RendezvousParameters) -> RendezvousHandler:
-    # A single node has nobody to meet. With etcd, it may have spares.
-    if params.max_nodes == 1 and not (params.backend == "etcd" and params.endpoint):
+    # A single node has nobody to meet. In a store that it does not serve itself, it may have spares.
+    if params.max_nodes == 1 and not (BACKENDS[params.backend].is_external and params.endpoint):
         from holdfast.rendezvous.static import StaticRendezvous
 
         return StaticRendezvous.alone(params)
@@ -81,7 +89,7 @@ def _create_etcd_v2(params: RendezvousParameters) -> RendezvousHandler:
 
 
 rendezvous_handler_registry = RendezvousHandlerRegistry()
-rendezvous_handler_registry.register("static", _create_static)
-rendezvous_handler_registry.register("c10d", _create_elastic)
-rendezvous_handler_registry.register("etcd", _create_elastic)
+rendezvous_handler_registry.register(STATIC, _create_static)
+for _name in BACKENDS:
+    rendezvous_handler_registry.register(_name, _create_elastic)
 rendezvous_handler_registry.register("etcd-v2", _create_etcd_v2)
