@@ -12,9 +12,11 @@ The directory has to be one that all machines see.
 """
 
 import argparse
+import io
 import json
 import os
 import time
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -63,6 +65,24 @@ def note(directory: str, **facts: object) -> None:
         os.fsync(file.fileno())
 
 
+def shared_checkpoint(path: str, device: torch.device) -> dict[str, Any] | None:
+    """The checkpoint, for all workers. Rank 0 alone reads the file, so that all of them resume from the same step."""
+    is_first = dist.get_rank() == 0
+    content = b""
+    if is_first and os.path.exists(path):
+        with open(path, "rb") as file:
+            content = file.read()
+    size = torch.tensor([len(content)], device=device)
+    dist.broadcast(size, 0)
+    if not size.item():
+        return None
+    data = torch.empty(int(size.item()), dtype=torch.uint8, device=device)
+    if is_first:
+        data.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
+    dist.broadcast(data, 0)
+    return torch.load(io.BytesIO(bytes(data.tolist())), map_location="cpu")
+
+
 def train(options: argparse.Namespace, device: torch.device) -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     points, labels = (tensor.to(device) for tensor in spirals())
@@ -72,9 +92,8 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
     optimizer = torch.optim.Adam(network.parameters(), lr=0.003)
 
     path = os.path.join(options.directory, "checkpoint.pt")
-    found = [torch.load(path, map_location="cpu") if rank == 0 and os.path.exists(path) else None]
-    dist.broadcast_object_list(found)  # one worker reads, so that all go on from the same
-    if saved := found[0]:
+    saved = shared_checkpoint(path, device)
+    if saved:
         network.load_state_dict(saved["network"])
         optimizer.load_state_dict(saved["optimizer"])
     first = saved["next_step"] if saved else 0

@@ -6,6 +6,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -473,6 +474,14 @@ def test_health_is_answered_at_the_address_that_was_given(agent_of, monkeypatch,
 def test_a_health_port_that_is_no_number(agent_of, monkeypatch, text):
     monkeypatch.setenv("TORCHELASTIC_HEALTH_CHECK_PORT", text)
     assert agent_of().run().state is WorkerState.SUCCEEDED
+
+
+def test_a_health_port_that_is_taken_is_bad_input(agent_of, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        text = f"127.0.0.1:{taken.getsockname()[1]}"
+        monkeypatch.setenv("TORCHELASTIC_HEALTH_CHECK_PORT", text)
+        with pytest.raises(InputError, match=f"^TORCHELASTIC_HEALTH_CHECK_PORT={text}: .*Address already in use"):
+            agent_of().run()
 
 
 # Torch on the other side

@@ -31,7 +31,10 @@ def test_fsdp_on_two_workers(job, programs):
     assert sorted(found) == ["0", "1"], printed
 
 
-def test_the_example_goes_on_with_another_number_of_workers(job, examples, tmp_path):
+def test_the_example_goes_on_with_another_number_of_workers_and_needs_torch_alone(job, examples, tmp_path, monkeypatch):
+    (tmp_path / "without" / "numpy").mkdir(parents=True)
+    (tmp_path / "without" / "numpy" / "__init__.py").write_text("raise ImportError('not installed')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "without"))
     words = [examples / "train_ddp.py", "--directory", tmp_path / "spirals"]
     job("--nproc-per-node=2", *words, "--steps", "20", "--checkpoint-every", "20")
     assert "step 40: " in job("--nproc-per-node=3", *words, *SHORT)

@@ -525,7 +525,15 @@ class LocalElasticAgent(SimpleElasticAgent):
             self._health_check_server = create_healthcheck_server(
                 self._get_alive_time, int(port), HEALTH_CHECK_TIMEOUT_S, host.strip("[]")
             )
-        self._health_check_server.start()
+        try:
+            self._health_check_server.start()
+        except OSError as error:
+            text = os.environ.get(HEALTH_CHECK_PORT)
+            if text is None:  # a server of the user's own
+                raise
+            from holdfast.errors.tree import InputError
+
+            raise InputError(f"{HEALTH_CHECK_PORT}={text}: cannot listen there: {error.strerror or error}") from error
 
     def _get_alive_time(self) -> float:
         """The time of the last progress: the watchdog's, or else now, because an agent that only waits is healthy."""
