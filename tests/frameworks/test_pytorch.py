@@ -33,7 +33,9 @@ def test_fsdp_on_two_workers(job, programs):
 
 def test_the_example_goes_on_with_another_number_of_workers_and_needs_torch_alone(job, examples, tmp_path, monkeypatch):
     (tmp_path / "without" / "numpy").mkdir(parents=True)
-    (tmp_path / "without" / "numpy" / "__init__.py").write_text("raise ImportError('not installed')\n")
+    (tmp_path / "without" / "numpy" / "__init__.py").write_text(
+        "raise ModuleNotFoundError('not installed', name='numpy')\n"
+    )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "without"))
     words = [examples / "train_ddp.py", "--directory", tmp_path / "spirals"]
     job("--nproc-per-node=2", *words, "--steps", "20", "--checkpoint-every", "20")
