@@ -15,8 +15,9 @@ import signpost
 from signpost import tell
 
 from holdfast.agent import LocalElasticAgent, WorkerSpec, WorkerState, survivors
+from holdfast.agent.core_model import Phase
 from holdfast.errors import ChildFailedError
-from holdfast.processes import DefaultLogsSpecs, SignalException
+from holdfast.processes import DefaultLogsSpecs, PContext, SignalException
 from holdfast.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
 from holdfast.rendezvous.errors import JobFailedError
 from holdfast.rendezvous.handler import RoundOver
@@ -439,6 +440,52 @@ def test_the_first_signal_does_not_hurry_workers_that_are_being_stopped(together
             agent.run()
         played.result()
     assert post.line() == "saved"
+
+
+def test_the_end_of_a_round_is_read_while_workers_stop_for_another_reason(together, post, gate):
+    """Unread, it would keep the descriptor readable, and the agent awake until the workers are gone."""
+    agent, handler = together(SLOW.format(path=post.path, gate=gate, failing="1"), 0, elsewhere())
+    was_read = threading.Event()
+
+    def round_over():
+        if agent._state.phase is Phase.FAILING:
+            was_read.set()
+        return handler.over
+
+    handler.round_over = round_over
+
+    def play():
+        assert post.line() == "ready"
+        tell(gate, "fail")
+        assert post.line() == "saving"
+        handler.end_round("lost node9")
+        assert was_read.wait(60)
+        tell(gate, "go on")
+
+    with ThreadPoolExecutor(1) as pool:
+        played = pool.submit(play)
+        assert agent.run().is_failed()
+        played.result()
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_signal_that_comes_as_the_last_worker_is_gone_ends_the_agent_like_any_other(
+    together, post, monkeypatch, code
+):
+    """The workers listened for a stop, but nobody is left to ask."""
+    script = f"import os\nfrom holdfast import worker\nworker.stop_requested()\nos._exit({code})"
+    agent, handler = together(script, 0)
+    collect = PContext._collect
+
+    def collect_and_interrupt(context):
+        monkeypatch.setattr(PContext, "_collect", collect)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return collect(context)
+
+    monkeypatch.setattr(PContext, "_collect", collect_and_interrupt)
+    with pytest.raises(SignalException):
+        agent.run()
+    assert handler.announced == ["SIGTERM"]
 
 
 def test_a_worker_that_fails_when_it_is_asked_to_end_is_told_of(together, post, caplog):

@@ -6,7 +6,9 @@ Every test ends with the check that never did two generations run at once, and t
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from job_nodes import Job, restart_counts, succeed
@@ -19,6 +21,10 @@ on_etcd = pytest.mark.parametrize("place_name", [pytest.param("etcd", marks=pyte
 
 QUIET_S = 5.0
 """How long nothing must happen after a fault that concerns nobody: longer than a lease, whose time to live is 3 s."""
+
+
+ASKED_MAX_S = 120
+"""More than `holdfast stacks` waits for an answer."""
 
 
 def on(world, node):
@@ -122,6 +128,29 @@ def test_a_stopped_agent_is_done_without_and_comes_back(job):
     agents[3].kill(signal.SIGSTOP)
     smaller = four.wait_for_world(6, after=world)
     assert all(life.has_ended for life in on(world, four.nodes[3]))
+    agents[3].kill(signal.SIGCONT)
+    four.wait_for_world(8, after=smaller)
+    succeed(four, agents)
+
+
+@on_embedded
+def test_a_node_is_lost_while_somebody_asks_for_the_stacks_of_all(job, tmp_path):
+    """The agent that waits for the answers hears of the loss there, and must not forget it."""
+    four = job("3:4")
+    agents = four.start(*four.nodes, flags=[f"--log-dir={tmp_path}"])
+    world = four.wait_for_world(8)
+    agents[3].kill(signal.SIGSTOP)
+    mine = next(life for life in on(world, four.nodes[1]))
+    directory = Path(mine.environment["TORCHELASTIC_ERROR_FILE"]).parents[2]
+    asking = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", "stacks", str(directory)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    try:
+        smaller = four.wait_for_world(6, after=world)
+        asking.communicate(timeout=ASKED_MAX_S)
+    finally:
+        asking.kill()
+        asking.wait()
     agents[3].kill(signal.SIGCONT)
     four.wait_for_world(8, after=smaller)
     succeed(four, agents)

@@ -329,8 +329,10 @@ class LocalElasticAgent(SimpleElasticAgent):
         assert self._pcontext is not None
         hang = self._inspection.look()
         if hang is None:
-            stuck = SetFailed(self._fault(self._result), outline(self._result), is_stuck=True)
-            return stuck if self._is_stuck() else None
+            if self._is_stuck():
+                return SetFailed(self._fault(self._result), outline(self._result), is_stuck=True)
+            # The inspection may have read the end of the round. Nothing else wakes this agent up for it.
+            return self._news_of_the_round()
         # Collecting the stacks took a while. An end that happened meanwhile takes precedence over the hang.
         news = super()._look(worker_group) or self._first_failure(worker_group)
         if news is not None:
@@ -431,7 +433,9 @@ class LocalElasticAgent(SimpleElasticAgent):
     def _ask_to_stop(self, worker_group: WorkerGroup, reason: str) -> float | None:
         del worker_group
         grace_s = self._stop_grace_s
-        if self._pcontext is None or grace_s <= 0 or not self._pages.ask_to_stop(reason, grace_s):
+        if self._pcontext is None or not self._pcontext.running() or grace_s <= 0:
+            return None
+        if not self._pages.ask_to_stop(reason, grace_s):
             return None
         return time.monotonic() + grace_s
 

@@ -366,11 +366,15 @@ class SimpleElasticAgent(ElasticAgent):
         raise AssertionError(f"workers of role {worker_group.spec.role!r} cannot be {result.state.value} now")
 
     def _news_of_the_round(self) -> Event | None:
-        """Whether the drain deadline has passed, or the other nodes want to meet again."""
+        """Whether the drain deadline has passed, or the other nodes want to meet again.
+
+        Workers that stop already need not be told of the round's end. But it must be read, or its descriptor stays
+        readable, and the wait for these workers does not sleep.
+        """
         until = self._state.until
         if until is not None and time.monotonic() >= until:
             return DeadlinePassed()
-        over = self._worker_group.spec.rdzv_handler.round_over() if self._state.phase is Phase.RUNNING else None
+        over = self._worker_group.spec.rdzv_handler.round_over()
         return None if over is None else RoundOver(over.reason, over.may_finish)
 
     def _carry_out(self, effects: tuple[Effect, ...]) -> Event | None:
