@@ -27,7 +27,6 @@ from holdfast.agent.core_model import (
     NotNeeded,
     Outcome,
     PauseUntil,
-    Phase,
     Record,
     RecordFailures,
     RecordVerdict,
