@@ -210,7 +210,7 @@ def test_a_node_that_looks_lost_because_its_records_were_deleted_is_given_the_ti
     mine = {"settings": settings, "published": published, "offer": published, "stopped": 1}
     waits = lead(view, **mine)
     assert (waits.actions, waits.wake_at) == ((), NOW + 2)
-    assert "deleted the records of c" in waits.status
+    assert "nobody saw the lease of c end" in waits.status
     assert made_by(lead(view, now=NOW + 2, **mine)).number == 2
 
 

@@ -12,11 +12,13 @@ from holdfast.coordination.keyspace import KeySpace
 from holdfast.coordination.model import Changes, Delete, Outcome, Put, Transaction
 from holdfast.errors.kind import FailureKind
 from holdfast.rendezvous.decision import LEASE_LOST, Leave, Settings, Start, Stop
+from holdfast.rendezvous.elastic_settings import answer_timeout_s
 from holdfast.rendezvous.membership import (
     FENCE_AT,
     GONE_AT,
     RETRY_S,
     STOP_AT,
+    UNREADABLE_MAX,
     Follow,
     Grant,
     KeepAlive,
@@ -32,7 +34,7 @@ TTL_S = 10.0
 class Talk:
     """A membership, a real key space, and the effects that were not carried out yet. Tests move the time."""
 
-    def __init__(self, *, settings=None, store_may_return=True):
+    def __init__(self, *, settings=None, store_may_return=True, ttl_s=TTL_S, keep_alive_s=2.5):
         self.now = 0.0
         numbers = count()  # 0 is the store's own, so leases are 1, 2, 3
         self.keyspace = KeySpace(random_bytes=lambda size: (next(numbers) << 1).to_bytes(size, "little"))
@@ -40,8 +42,8 @@ class Talk:
             KEYS,
             settings or Settings(min_nodes=1, max_nodes=1),
             "a",
-            ttl_s=TTL_S,
-            keep_alive_s=2.5,
+            ttl_s=ttl_s,
+            keep_alive_s=keep_alive_s,
             store_may_return=store_may_return,
         )
         self.open = []
@@ -275,8 +277,9 @@ def test_a_place_that_refuses_connections_is_no_store_any_more_when_it_did_for_t
     talk.now = began + TTL_S * GONE_AT - 0.1
     talk.membership.unavailable(KeepAlive(1), talk.now, is_gone=True)
     assert Stop not in kinds(talk.step())
-    assert talk.membership.wake_at <= began + TTL_S * GONE_AT
     talk.now = began + TTL_S * GONE_AT
+    assert Stop not in kinds(talk.step()), "the next attempt may succeed: it is not over yet"
+    talk.membership.unavailable(KeepAlive(1), talk.now, is_gone=True)
     assert [effect.reason for effect in talk.step() if isinstance(effect, Stop)] == [
         "the store that the nodes meet in is gone"
     ]
@@ -324,6 +327,53 @@ def test_a_place_that_falls_silent_after_a_refusal_is_not_gone():
     assert not talk.membership.me.store_is_gone
 
 
+def test_silence_before_a_refusal_is_no_refusal():
+    talk = Talk(store_may_return=False)
+    talk.run()
+    talk.membership.unavailable(KeepAlive(1), talk.now)
+    talk.now += TTL_S * GONE_AT
+    talk.membership.unavailable(KeepAlive(1), talk.now, is_gone=True)
+    talk.step()
+    assert not talk.membership.me.store_is_gone
+
+
+def test_a_renewal_that_was_silent_for_long_is_repeated_at_once_and_a_refused_one_after_a_pause(talk):
+    talk.run()
+    talk.now = talk.membership.wake_at
+    assert KeepAlive in kinds(talk.step())
+    talk.membership.unavailable(talk.take(KeepAlive), talk.now)
+    talk.step()
+    assert talk.membership.wake_at == talk.now + RETRY_S
+    talk.now += RETRY_S
+    assert KeepAlive in kinds(talk.step())
+    talk.now += TTL_S / 3
+    talk.membership.unavailable(talk.take(KeepAlive), talk.now)
+    assert KeepAlive in kinds(talk.step())
+
+
+@pytest.mark.parametrize("attempts", [2, 3, 8])
+def test_one_lost_answer_leaves_time_for_another_try(attempts):
+    ttl_s = 1.0 * attempts
+    talk = Talk(ttl_s=ttl_s, keep_alive_s=1.0)
+    talk.run()
+    talk.now = sent_at = talk.membership.wake_at
+    talk.step()
+    talk.now += answer_timeout_s(ttl_s)
+    talk.membership.unavailable(talk.take(KeepAlive), talk.now)
+    assert KeepAlive in kinds(talk.step())
+    assert talk.now + ttl_s * 0.05 < talk.membership.me.stop_by, f"renewed at {sent_at} s"
+
+
+def test_a_store_whose_records_can_never_be_read_is_given_up(talk):
+    talk.seek()
+    talk.read()
+    talk.membership.unreadable(UNREADABLE_MAX)
+    assert Leave not in kinds(talk.step())
+    talk.membership.unreadable(1)
+    (left,) = [effect for effect in talk.step() if isinstance(effect, Leave)]
+    assert "cannot be read" in left.reason
+
+
 def test_a_node_without_a_lease_believes_that_the_store_is_gone_as_late():
     talk = Talk(store_may_return=False)
     talk.seek()
@@ -331,6 +381,7 @@ def test_a_node_without_a_lease_believes_that_the_store_is_gone_as_late():
     talk.membership.unavailable(talk.take(Grant), talk.now, is_gone=True)
     assert Leave not in kinds(talk.step())
     talk.now += TTL_S * GONE_AT
+    talk.membership.unavailable(Grant(TTL_S), talk.now, is_gone=True)
     assert Leave in kinds(talk.step())
 
 

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from simulated_agent import offer
 
 from holdfast.coordination.keyspace import KeySpace
-from holdfast.coordination.model import Delete, DeletePrefix, Put, Transaction
+from holdfast.coordination.model import Delete, DeletePrefix, Entry, Put, Transaction
 from holdfast.rendezvous.records import Broken, End, Generation, Keys, Member, encode
-from holdfast.rendezvous.view import View
+from holdfast.rendezvous.view import REFUSAL_MAX_CHARS, REFUSALS_MAX, View
 
 KEYS = Keys("job")
 NODES = st.sampled_from(["a.1", "b.1", "c.1", "c.2"])
@@ -57,6 +57,7 @@ def transactions():
 def contents(view):
     """All that a view knows, without the order and the time in which it learned it."""
     of_time = ("revision", "_keys", "since", "seated", "_unstamped", "_unseated", "parted", "_faults", "_fault_count")
+    of_time += ("doubtful", "_half_gone")
     return {name: value for name, value in vars(view).items() if name not in of_time}
 
 
@@ -146,3 +147,72 @@ def test_a_member_that_parts_while_nobody_watches_has_parted_nevertheless():
     assert list(after.parted) == ["b.1"]
     store.transact(Transaction((), (Put(KEYS.node("b.1"), encode(stopped)),)))
     assert View.read(KEYS, store.get_prefix(KEYS.group), is_whole=True, before=after).parted == {}
+
+
+def read_again(store, view):
+    return View.read(KEYS, store.get_prefix(KEYS.group), is_whole=True, before=view)
+
+
+def test_a_doubt_outlives_a_watch_that_breaks():
+    store, view = parting_view()
+    store.watch(KEYS.group, store.revision + 1, view.apply)
+    store.transact(Transaction((), tuple(Put(KEYS.alive_of(node), b"") for node in ("a.1", "b.1"))))
+    store.transact(Transaction((), (Delete(KEYS.node("b.1")),)))
+    store.transact(Transaction((), (Delete(KEYS.alive_of("b.1")),)))
+    view.stamp(7.0)
+    again = read_again(store, view)
+    again.stamp(9.0)
+    assert again.doubtful == {"b.1": 7.0}
+
+
+def test_a_member_that_disappears_while_nobody_watches_may_be_there():
+    store, view = parting_view()
+    store.transact(Transaction((), (Delete(KEYS.node("b.1")),)))
+    after = read_again(store, view)
+    after.stamp(7.0)
+    assert (list(after.lost), after.doubtful) == (["b.1"], {"b.1": 7.0})
+    assert View.read(KEYS, store.get_prefix(KEYS.group), is_whole=True).doubtful == {}, "a new leader cannot tell"
+
+
+def test_a_member_of_whom_half_is_gone_when_the_watch_begins_may_be_there_when_all_is():
+    store, _ = parting_view()
+    store.transact(Transaction((), (Put(KEYS.alive_of("a.1"), b""), Put(KEYS.alive_of("b.1"), b""))))
+    store.transact(Transaction((), (Delete(KEYS.node("b.1")),)))
+    view = View.read(KEYS, store.get_prefix(KEYS.group), is_whole=True)
+    store.watch(KEYS.group, store.revision + 1, view.apply)
+    store.transact(Transaction((), (Delete(KEYS.alive_of("b.1")),)))
+    assert view.doubtful == {"b.1": None}
+
+
+# Memory
+
+
+def test_nodes_that_come_and_go_leave_nothing_behind():
+    store, view = parting_view()
+    store.watch(KEYS.group, store.revision + 1, view.apply)
+    for number in range(100):
+        store.transact(Transaction((), (Put(KEYS.node(f"x{number}.1"), encode(offer("x", 1))),)))
+        if number % 2:
+            view.stamp(7.0)
+        store.transact(Transaction((), (Delete(KEYS.node(f"x{number}.1")),)))
+    view.stamp(8.0)
+    assert view.since.keys() == {"a.1", "b.1"}
+
+
+def test_refusals_are_few_and_short():
+    view = View(KEYS)
+    for number in range(REFUSALS_MAX + 10):
+        value = b"\x1b" * 20_000 + "\N{GRINNING FACE}".encode()
+        view._learn(f"{KEYS.refused}x{number}.1", Entry(f"{KEYS.refused}x{number}.1", value, 1, 1))
+    assert len(view.refused) == REFUSALS_MAX
+    assert {len(why) for why in view.refused.values()} == {REFUSAL_MAX_CHARS}
+
+
+def test_names_without_records_are_limited(monkeypatch):
+    monkeypatch.setattr("holdfast.rendezvous.view.MEMBERS_MAX", 5)
+    view = View(KEYS)
+    view.is_whole = True
+    for number in range(9):
+        for key in (KEYS.alive_of(f"x{number}.1"), KEYS.done_by(1, f"x{number}.1")):
+            view._learn(key, Entry(key, b"", 1, 1))
+    assert (len(view.alive), len(view.done)) == (5, 5)

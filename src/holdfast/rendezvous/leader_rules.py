@@ -179,7 +179,8 @@ def _form(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Dec
     doubted = _doubted_until(view, me, settings, now)
     if doubted is not None:
         hosts = listed([view.lost.get(node, node) for node in view.doubtful])
-        return Decision(me, wake_at=doubted, status=f"somebody deleted the records of {hosts}; waiting for it to stop")
+        status = f"nobody saw the lease of {hosts} end; waiting until its workers are certainly gone"
+        return Decision(me, wake_at=doubted, status=status)
     away = _still_away(view, me, settings, now)
     if away is not None:
         return Decision(me, wake_at=away, status="the store has lost the last generation; waiting for its nodes")

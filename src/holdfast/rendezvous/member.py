@@ -147,7 +147,9 @@ class Member:
             self._listener.status(self._status)
         view = self._membership.view
         if view is not None:
-            self._complain(*view.take_faults())
+            count, faults = view.take_faults()
+            self._membership.unreadable(count)
+            self._complain(count, faults)
         if view is not None and view.stacks is not None and view.stacks.id != self._stacks_id:
             self._stacks_id = view.stacks.id
             self._listener.stacks(view.stacks)

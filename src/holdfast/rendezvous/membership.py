@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from holdfast.coordination.model import Put, Transaction
 from holdfast.errors.kind import FailureKind
 from holdfast.rendezvous.decide import decide, registration
-from holdfast.rendezvous.decision import SOMETHING, Join, Leave, Me, Propose, Start, Stop
+from holdfast.rendezvous.decision import SOMETHING, Decision, Join, Leave, Me, Propose, Start, Stop
 from holdfast.rendezvous.view import View
 
 if TYPE_CHECKING:
@@ -26,11 +26,21 @@ if TYPE_CHECKING:
     from holdfast.rendezvous.records import End, Failure, Keys, Node
 
 RETRY_S = 0.2
-"""How long to wait before the retry of a failed request."""
+"""The shortest time from a request that fails to the next one. A request that was silent for longer is repeated at
+once: the lease is running out."""
+
+UNREADABLE_MAX = 1_000
+"""How many unreadable records a node that has no workers meets before it gives up. A few are a mistake or a nuisance,
+and are deleted. If they come back again and again, this is not a store that nodes can meet in."""
+
+UNREADABLE = "the records in the store cannot be read, again and again: another program or another version writes to it"
 
 GONE_AT = 1 / 3
-"""A store that refuses connections for this share of a lease is gone. Anybody on the network path can refuse a few in
-its name, and so does a proxy that restarts. A job whose store is really gone should not wait for the whole lease."""
+"""A store that refuses all connections for this share of a lease is gone. Anybody on the network path can refuse a few
+in its name, and so does a proxy that restarts. A job whose store is really gone should not wait for the whole lease."""
+
+RENEW_AT = 1 / 3
+"""The share of a lease after which it is renewed at the latest. One lost answer must leave time for another try."""
 
 STOP_AT = 0.75
 """The share of a lease after which workers are told to stop if it cannot be renewed."""
@@ -95,10 +105,12 @@ class Membership:
         self._is_renewing = False
         self._renew_at = float("inf")
         self._retry_at = 0.0
+        self._renewed_at = self._wrote_at = 0.0
         self._own_change = 0
         self._refused: tuple[Transaction, int] | None = None
         self._has_said = False
-        self._seems_gone = False
+        self._refused_since: float | None = None
+        self._unreadable = 0
         self._is_fence_final = False
         self._stopping = ""
         self._has_left = False
@@ -178,7 +190,7 @@ class Membership:
     def kept(self, ttl_s: float, sent_at: float) -> None:
         """The lease was renewed. It certainly holds for `ttl_s` from `sent_at`, when the request was sent."""
         self._is_renewing = False
-        self._renew_at = sent_at + self._keep_alive_s
+        self._renew_at = sent_at + min(self._keep_alive_s, ttl_s * RENEW_AT)
         has_lapsed = self.me.has_lapsed or sent_at >= self.me.held_until
         self.me = replace(self.me, stop_by=sent_at + ttl_s * STOP_AT, held_until=sent_at + ttl_s, has_lapsed=has_lapsed)
         self._lease_fence_at = sent_at + ttl_s * FENCE_AT
@@ -235,26 +247,27 @@ class Membership:
             case Grant() | Transact():
                 self._is_writing = False
                 self._proposed = None
-                self._retry_at = now + RETRY_S
+                self._retry_at = max(now, self._wrote_at + RETRY_S)
             case KeepAlive():
                 self._is_renewing = False
-                self._renew_at = now + RETRY_S
+                self._renew_at = max(now, self._renewed_at + RETRY_S)
         if self.me.cut_off_since is None:
             self.me = replace(self.me, cut_off_since=now)
-        self._seems_gone = is_gone and self.view is not None and not self._store_may_return
-        if self._seems_gone and is_proven:
+        if not is_gone or self.view is None or self._store_may_return:
+            self._refused_since = None
+            return
+        self._refused_since = now if self._refused_since is None else self._refused_since
+        if is_proven or now >= self._refused_since + self._ttl_s * GONE_AT:
             self.me = replace(self.me, store_is_gone=True)
 
+    def unreadable(self, count: int) -> None:
+        """So many records of the store could not be read."""
+        self._unreadable += count
+
     def _answered(self) -> None:
-        self._seems_gone = False
+        self._refused_since = None
         if self.me.cut_off_since is not None:
             self.me = replace(self.me, cut_off_since=None)
-
-    def _gone_at(self) -> float:
-        """When to believe that the store is gone, if it refuses connections until then."""
-        if not self._seems_gone or self.me.cut_off_since is None:
-            return float("inf")
-        return min(self.me.stop_by, self.me.cut_off_since + self._ttl_s * GONE_AT)
 
     # Effects
 
@@ -268,17 +281,17 @@ class Membership:
         if self._has_said:
             self._has_said = False
             self.me = replace(self.me, said_at=now)
-        gone_at = self._gone_at()
-        if now >= gone_at:
-            self.me = replace(self.me, store_is_gone=True)
         decision = decide(view, self.me, now, self.settings, self._keys)
+        if self._unreadable > UNREADABLE_MAX and not self.me.running:
+            decision = Decision(self.me, (Leave(None, UNREADABLE),))
         self.me = decision.me
         self.status = decision.status
-        wakes = [decision.wake_at, gone_at if now < gone_at < float("inf") else None]
+        wakes = [decision.wake_at]
         wakes += (self._act(action, now, effects) for action in decision.actions)
         if self.me.lease and not self._is_renewing:
             if now >= self._renew_at:
                 self._is_renewing = True
+                self._renewed_at = now
                 effects.append(KeepAlive(self.me.lease))
             else:
                 wakes.append(self._renew_at)
@@ -294,6 +307,7 @@ class Membership:
         """Turn an action into effects. Returns when to retry if the action has to wait."""
         match action:
             case Start():
+                self._unreadable = 0
                 effects.append(action)
             case Stop():
                 if action.is_final and not self._is_fence_final:
@@ -318,6 +332,7 @@ class Membership:
         if isinstance(action, Join):
             if not self.me.lease:
                 self._is_writing = True
+                self._wrote_at = now
                 effects.append(Grant(self._ttl_s))
                 return None
             action = Propose(registration(self.me, self._keys), "join", publishes=self.me.offer)
@@ -326,6 +341,7 @@ class Membership:
         if view.revision < self._own_change or self._refused == (action.transaction, view.revision):
             return None
         self._is_writing = True
+        self._wrote_at = now
         self._proposed = action
         effects.append(Transact(action.transaction, action.what))
         return None

@@ -9,7 +9,6 @@ from holdfast.errors.text import visible_line
 from holdfast.rendezvous.errors import RendezvousStateError
 from holdfast.rendezvous.records import (
     MEMBERS_MAX,
-    REASON_MAX_CHARS,
     Broken,
     End,
     EndKind,
@@ -27,6 +26,12 @@ if TYPE_CHECKING:
 
 UNREADABLE_END = End(EndKind.CLOSED, "the record of the job's end cannot be read; see the log of this node")
 
+REFUSALS_MAX = 1_024
+"""How many refused nodes are remembered. The leader removes the records of those that have left."""
+
+REFUSAL_MAX_CHARS = 1_000
+"""How much of the reason why a node is refused is kept. The leader's own reasons are shorter."""
+
 FAULTS_MAX = 8
 """How many unreadable records are described. All are counted."""
 
@@ -39,7 +44,7 @@ class View:
     Only a leader's view has `nodes` and `done`, and what follows from them; see `is_whole`.
 
     `ages` and `said` are the revisions at which nodes came, and at which they last wrote their record. `since` is when
-    this view first showed each node, on the clock of the caller of `stamp`; nodes that are gone stay in it until the
+    this view first showed each node, on the clock of the caller of `stamp`; members that are gone stay in it until the
     next generation. `seated` is when each member of the generation became one, None if that was before this view.
     `programs` counts the nodes by the program that they run. `parted` are the members that reported that they have
     stopped and disappeared afterwards, with their last record and its revision: see `judging`. `doubtful` are members
@@ -121,6 +126,9 @@ class View:
             for node, there in before.nodes.items():
                 if node not in view.nodes:
                     view._part(node, there, before.said[node])
+            view._doubt_the_missing(before)
+        for node in view.nodes.keys() ^ view.alive:  # they are written together: somebody has deleted the other one
+            view._half_gone[node] = view.revision
         return view
 
     def apply(self, changes: Changes) -> None:
@@ -131,7 +139,8 @@ class View:
     def stamp(self, now: float) -> None:
         """Note the time for nodes that came, and for nodes that became members, since the last call."""
         for node in self._unstamped:
-            self.since.setdefault(node, now)
+            if node in self.nodes:
+                self.since.setdefault(node, now)
         self._unstamped.clear()
         for node in self._unseated:
             self.seated[node] = now
@@ -177,7 +186,10 @@ class View:
             self._learn_node(node, entry)
         else:
             names = self.done if prefix == keys.done else self.alive
-            names.discard(node) if entry is None else names.add(node)
+            if entry is None:
+                names.discard(node)
+            elif len(names) < MEMBERS_MAX:
+                names.add(node)
         if prefix != keys.done:
             self._doubt(node, is_gone=entry is None)
         self._sort(node)
@@ -194,6 +206,17 @@ class View:
             self._half_gone[node] = self.revision
         elif self._half_gone.pop(node, self.revision) != self.revision and node in self._members:
             self.doubtful[node] = None
+
+    def _doubt_the_missing(self, before: View) -> None:
+        """Mark members as doubtful that disappeared while this node was not looking.
+
+        It cannot tell whether they went at once. A node that had stopped its workers is not in doubt.
+        """
+        for node in self._members.keys() - self.nodes.keys() - self.alive - self.parted.keys():
+            if node in before.doubtful:
+                self.doubtful[node] = before.doubtful[node]
+            elif node in before.nodes or node in before.alive:
+                self.doubtful[node] = None
 
     def _learn_shared(self, key: str, entry: Entry | None) -> None:
         """Update the view from a key under ``shared/``."""
@@ -228,8 +251,9 @@ class View:
     def _learn_refusal(self, node: str, entry: Entry | None) -> None:
         if entry is None:
             self.refused.pop(node, None)
-        elif _is_id(node):
-            self.refused[node] = visible_line(entry.value[:REASON_MAX_CHARS].decode("utf-8", "replace"))
+        elif _is_id(node) and (node in self.refused or len(self.refused) < REFUSALS_MAX):
+            why = visible_line(entry.value[:REFUSAL_MAX_CHARS].decode("utf-8", "replace"))
+            self.refused[node] = why[:REFUSAL_MAX_CHARS]
 
     def _learn_node(self, node: str, entry: Entry | None) -> None:
         before = self.nodes.pop(node, None)
@@ -245,6 +269,8 @@ class View:
             self.busy.pop(node, None)
             if before is not None:
                 self._part(node, before, said)
+            if node not in self._members:
+                self.since.pop(node, None)
             return
         if before is None:
             self._unstamped.append(node)
