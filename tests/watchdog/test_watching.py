@@ -138,13 +138,6 @@ def test_stopped_it_ends_at_once_and_leaves_nothing():
     WatchThread("a watch", lambda: math.inf, None, daemon=False).stop()
 
 
-def test_times_in_the_far_future_can_be_waited_for():
-    assert watching._milliseconds(math.inf) is None
-    assert watching._milliseconds(1e30) == 86_400_000
-    assert watching._milliseconds(0.0001) == 1
-    assert watching._milliseconds(-1e30) == 0
-
-
 def test_signals_are_for_the_main_thread(watch):
     masks = queue.Queue()
     watch(lambda: masks.put(signal.pthread_sigmask(signal.SIG_BLOCK, [])) or math.inf)

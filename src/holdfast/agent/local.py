@@ -21,9 +21,9 @@ from holdfast.logger import get_logger
 from holdfast.metrics import prof
 from holdfast.processes.context import SHUTDOWN_TIMEOUT_S
 from holdfast.processes.interruption import SignalException, SignalWakeUp, Uninterrupted, handlers
-from holdfast.processes.keeper import poll_ms
 from holdfast.processes.starting import start_processes
 from holdfast.run_directory import RunDirectory
+from holdfast.waiting import poll_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ class LocalElasticAgent(SimpleElasticAgent):
             if signals.fd is not None:
                 poll.register(signals.fd, select.POLLIN)
             handlers.raise_pending(sections=1)
-            poll.poll(poll_ms(min(waits_s)) if waits_s else None)
+            poll.poll(poll_ms(min(waits_s, default=None)))
 
     def _waits_s(self, spec: WorkerSpec) -> list[float]:
         """The times until events that no descriptor reports."""

@@ -57,6 +57,7 @@ from holdfast.processes.fence import read_fence
 from holdfast.processes.launch import Becoming, call
 from holdfast.processes.prctl import adopt_orphans, die_with_parent
 from holdfast.processes.signal_setup import ignore_signals
+from holdfast.waiting import poll_ms
 from holdfast.worker.injection import for_this_process
 
 TYPE_CHECKING = False
@@ -92,9 +93,6 @@ AGENT_END_WAIT_S = 1.0
 
 PROGRAM_NOT_STARTED = 127
 """The exit code of a worker that could not become its program, as in a shell."""
-
-POLL_MAX_S = 86_400.0
-"""The longest wait of one system call; longer waits are repeated. Any deadline is allowed, even infinity."""
 
 
 def keep(
@@ -485,11 +483,6 @@ def _become_will(will: LastWill) -> None:
     os.set_inheritable(will.fd, True)
     with suppress(OSError):
         os.execv(will.command[0], [*will.command, str(will.fd)])  # noqa: S606 - no shell wanted
-
-
-def poll_ms(wait_s: float) -> int:
-    """A timeout for `poll`, rounded up: a wait that ends just before its deadline would only be repeated."""
-    return int(min(max(wait_s, 0.0), POLL_MAX_S) * 1000) + 1
 
 
 def _leave_the_agents_terminal() -> None:

@@ -21,11 +21,12 @@ from holdfast.processes.children import is_child
 from holdfast.processes.console_relay import COUNT_BYTES, counts_offset
 from holdfast.processes.fence import write_fence
 from holdfast.processes.interruption import Uninterrupted, handlers
-from holdfast.processes.keeper import KILL_WAIT_S, POLL_MAX_S, keep, poll_ms
+from holdfast.processes.keeper import KILL_WAIT_S, keep
 from holdfast.processes.launch import LastWill, Launch, PickledCall
 from holdfast.processes.signal_setup import SignalSetup
 from holdfast.processes.spawned import boot
 from holdfast.processes.standard_streams import open_missing
+from holdfast.waiting import POLL_MAX_S, poll_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -275,7 +276,7 @@ class KeeperClient:
                 if is_true() or self.is_gone or (wait_s is not None and wait_s <= 0):
                     return
                 handlers.raise_pending(sections=1)
-                poll.poll(None if wait_s is None else poll_ms(wait_s))
+                poll.poll(poll_ms(wait_s))
                 signals.drain()
         finally:
             with self._lock:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
+
+from holdfast.signals import set_as_interpreter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,11 +91,7 @@ class PickledCall:
 def call(program: Callable[[], int], env: Mapping[str, str]) -> int:
     os.environ.clear()
     os.environ.update(env)
-    # As in every Python program.
-    for signum in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(signum, signal.SIG_IGN)
-    if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    set_as_interpreter()
     try:
         return program()
     except BaseException:  # noqa: BLE001 - the function's errors are handled inside; this is the rest

@@ -5,26 +5,13 @@ from __future__ import annotations
 import signal
 
 from holdfast import descriptors
+from holdfast.signals import FAULTS, IGNORED_BY_PYTHON, UNCATCHABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     Plain = tuple[tuple[int, ...], tuple[int, ...], int | None]
-
-_FAULTS = frozenset(
-    (
-        signal.SIGSEGV,
-        signal.SIGBUS,
-        signal.SIGFPE,
-        signal.SIGILL,
-        signal.SIGABRT,
-        signal.SIGTRAP,
-        signal.SIGSYS,
-    )
-)
-_UNCATCHABLE = frozenset((signal.SIGKILL, signal.SIGSTOP))
-_IGNORED_BY_PYTHON = frozenset((signal.SIGPIPE, signal.SIGXFSZ))
 
 
 class SignalSetup:
@@ -48,7 +35,7 @@ class SignalSetup:
     def block_all(cls) -> SignalSetup:
         """Block every signal until the keeper has its own handlers; returns the state to restore."""
         ignored = [
-            s for s in signal.valid_signals() if s not in _IGNORED_BY_PYTHON and signal.getsignal(s) is signal.SIG_IGN
+            s for s in signal.valid_signals() if s not in IGNORED_BY_PYTHON and signal.getsignal(s) is signal.SIG_IGN
         ]
         files_max = descriptors.before()
         return cls(signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()), ignored, files_max)
@@ -58,7 +45,7 @@ class SignalSetup:
 
     def restore(self) -> None:
         """In a worker: restore the agent's dispositions, and reset those that no program expects to inherit."""
-        for signum in signal.valid_signals() - _UNCATCHABLE:
+        for signum in signal.valid_signals() - UNCATCHABLE:
             signal.signal(signum, signal.SIG_IGN if signum in self.ignored else signal.SIG_DFL)
         if self.files_max is not None:
             descriptors.restore(self.files_max)
@@ -67,6 +54,6 @@ class SignalSetup:
 
 def ignore_signals() -> None:
     """Ignore all signals but SIGCHLD and faults: a signal to all processes of a job must not end the keeper."""
-    for signum in signal.valid_signals() - _UNCATCHABLE - _FAULTS:
+    for signum in signal.valid_signals() - UNCATCHABLE - FAULTS:
         signal.signal(signum, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, lambda _signum, _frame: None)

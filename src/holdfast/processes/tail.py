@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import signal
 import stat
 import threading
 import time
@@ -14,6 +13,7 @@ from holdfast.errors.notice import notice
 from holdfast.processes.display import Display, GivenUpError
 from holdfast.processes.file_changes import FileChanges
 from holdfast.processes.lines import Lines
+from holdfast.signals import leave_to_main_thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,8 +39,6 @@ LAGGARDS_MAX = 8
 """How many detached tails may still have lines to show. Earlier ones give up: each has a thread and a descriptor for
 every file.
 """
-
-_CRASHES = {signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGTRAP}
 
 
 class TailLog:
@@ -156,8 +154,7 @@ class TailLog:
         return self._stopping
 
     def _run(self, changes: FileChanges) -> None:
-        # Leave signals to the main thread, even while it blocks them.
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _CRASHES)
+        leave_to_main_thread()
         try:
             self._display = Display(self._dst)
             if self._is_given_up:

@@ -25,7 +25,6 @@ from holdfast.coordination.model import Delete, Modified, Put, Transaction, abse
 from holdfast.errors.tree import HoldfastError, InputError, PlatformError
 from holdfast.logger import get_logger
 from holdfast.processes.interruption import SignalWakeUp, Uninterrupted, handlers
-from holdfast.processes.keeper import poll_ms
 from holdfast.rendezvous.addresses import own_addresses, told_to_others
 from holdfast.rendezvous.elastic_settings import answer_timeout_s
 from holdfast.rendezvous.errors import (
@@ -54,6 +53,7 @@ from holdfast.rendezvous.records import (
     encode,
 )
 from holdfast.rendezvous.shared_store import SharedStore
+from holdfast.waiting import poll_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -336,7 +336,7 @@ class ElasticRendezvous(RendezvousHandler):
             if signals.fd is not None:
                 poll.register(signals.fd, select.POLLIN)
             handlers.raise_pending(sections=1)
-            poll.poll(poll_ms(min(waits_s)) if waits_s else None)
+            poll.poll(poll_ms(min(waits_s, default=None)))
 
     def _tell(self, method: Callable[..., None], *args: Any) -> None:
         """Have the member do something. A dead member ignores it: `Broke` is in the queue, or will be."""

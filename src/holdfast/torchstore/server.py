@@ -90,6 +90,7 @@ class TorchStoreServer:
         import signal
         from threading import Thread
 
+        from holdfast.signals import leave_to_main_thread
         from holdfast.torchstore.access import Access
         from holdfast.torchstore.loop import Loop, address_max
 
@@ -103,9 +104,7 @@ class TorchStoreServer:
         )
         self._thread = Thread(target=self._loop.run, name="holdfast-torchstore", daemon=True)
         _serving.add(self)
-        faults = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS, signal.SIGTRAP}
-        # A thread has the mask of the one that starts it.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - faults)
+        before = leave_to_main_thread()  # a thread has the mask of the one that starts it
         try:
             self._thread.start()
         finally:

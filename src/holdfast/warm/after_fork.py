@@ -9,12 +9,12 @@ from __future__ import annotations
 import gc
 import io
 import os
-import signal
 import sys
 import time
 from contextlib import suppress
 
 from holdfast import procfs
+from holdfast.signals import set_as_interpreter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,10 +92,7 @@ def _renew_stream(stream: Any, fd: int, mode: str) -> None:
 
 def _set_signals() -> None:
     """Set the signals that the interpreter sets at its start. The keeper has set all others for its workers."""
-    for signum in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(signum, signal.SIG_IGN)
-    if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    set_as_interpreter()
     faulthandler = sys.modules.get("faulthandler")
     if faulthandler is not None and faulthandler.is_enabled():
         faulthandler.disable()

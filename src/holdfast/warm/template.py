@@ -11,9 +11,10 @@ from contextlib import contextmanager, suppress
 
 from holdfast.logger import get_logger
 from holdfast.processes.interruption import SignalWakeUp, Uninterrupted, handlers
-from holdfast.processes.keeper import poll_ms
 from holdfast.processes.keeper_client import NoTemplateError
 from holdfast.processes.signal_setup import SignalSetup
+from holdfast.signals import name_of
+from holdfast.waiting import poll_ms
 from holdfast.warm.answers import MESSAGE_MAX_BYTES, decode, process_in
 
 TYPE_CHECKING = False
@@ -242,7 +243,7 @@ class Template:
         code = self._exit_code
         if code is None or code >= 0:
             return ""
-        return f" ({signal.Signals(-code).name})" if -code in {*signal.Signals} else f" (signal {-code})"
+        return f" ({name_of(-code)})"
 
     # Messages
 
@@ -310,7 +311,7 @@ class Template:
                 wait_s = None if deadline is None else deadline - time.monotonic()
                 if wait_s is not None and wait_s <= 0:
                     return False
-                if any(fd == control.fileno() for fd, _ in poll.poll(None if wait_s is None else poll_ms(wait_s))):
+                if any(fd == control.fileno() for fd, _ in poll.poll(poll_ms(wait_s))):
                     return True
                 signals.drain()
 

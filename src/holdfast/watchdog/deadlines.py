@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from signal import SIGKILL, Signals
+from signal import SIGKILL
 
 from holdfast.errors.text import headline, visible
+from holdfast.signals import name_of
 from holdfast.watchdog.target import Target
 from holdfast.watchdog.timers import Timers, choose_signal
 
@@ -63,7 +64,7 @@ class Expiry:  # noqa: PLW1641 - not hashable: it holds a list
         expired = f"the time of process {self.pid} for {scopes} has run out"
         if self.deciding is None:
             return f"{expired}; it asked for no signal and goes on"
-        name = signal_name(self.deciding.signal)
+        name = name_of(self.deciding.signal)
         return f"{expired}; {name} could not be sent: {self.error}" if self.error else f"{expired}; {name} was sent"
 
     def __repr__(self) -> str:
@@ -178,11 +179,3 @@ class Deadlines:
         """Release processes that have no timers."""
         for pid in self._targets.keys() - self.timers.pids():
             self._targets.pop(pid).close()
-
-
-def signal_name(signum: int) -> str:
-    """The signal's name, such as SIGKILL; real-time signals have none and get their number."""
-    try:
-        return Signals(signum).name
-    except ValueError:
-        return f"signal {signum}"

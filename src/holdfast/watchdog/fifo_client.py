@@ -9,6 +9,7 @@ import stat
 import time
 from signal import SIGKILL, valid_signals
 
+from holdfast.waiting import poll_ms
 from holdfast.watchdog.fifo import LINE_MAX_BYTES
 from holdfast.watchdog.request import FileTimerRequest
 from holdfast.watchdog.section import TimerClient
@@ -116,4 +117,4 @@ def _try_write(fd: int, line: bytes) -> bool:
 def _wait_for_room(fd: int, wait_s: float) -> None:
     poll = select.poll()
     poll.register(fd, select.POLLOUT)
-    poll.poll(int(wait_s * 1000) + 1)
+    poll.poll(poll_ms(wait_s))

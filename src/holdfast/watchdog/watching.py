@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import os
 import select
-import signal
 import threading
 from contextlib import suppress
 
 from holdfast.errors.notice import notice
-from holdfast.watchdog.timers import WAIT_MAX_S
+from holdfast.signals import leave_to_main_thread
+from holdfast.waiting import poll_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ RETRY_S = 1.0
 """The pause after a step that failed."""
 
 _WAKE_READ_BYTES = 4096
-_CRASHES = {signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGTRAP}
 
 
 class WatchThread:
@@ -57,8 +55,7 @@ class WatchThread:
         os.close(self._waker)
 
     def _run(self) -> None:
-        # Leave signals to the main thread, even while it blocks them.
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _CRASHES)
+        leave_to_main_thread()
         while not self._stopping:
             fds = self._fds
             try:
@@ -74,11 +71,6 @@ class WatchThread:
         poll = select.poll()
         for fd in (self._woken, *fds):
             poll.register(fd, select.POLLIN)
-        poll.poll(_milliseconds(wait_s))
+        poll.poll(poll_ms(wait_s))
         with suppress(BlockingIOError):
             os.read(self._woken, _WAKE_READ_BYTES)
-
-
-def _milliseconds(wait_s: float) -> int | None:
-    """Rounded up: waking before the deadline would be useless."""
-    return None if wait_s == math.inf else math.ceil(max(0.0, min(wait_s, WAIT_MAX_S)) * 1000)

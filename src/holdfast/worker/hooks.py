@@ -219,9 +219,10 @@ def _record(exc: "BaseException | None", thread: str = "") -> None:
                 _last = exc
             namespace = _execute("own_imports")
             with namespace["OwnImports"](os.path.dirname(os.path.dirname(os.path.dirname(__file__)))):
-                # By name: `errors` is a layer above, and programs that end well never load it.
-                __import__("holdfast.errors.uncaught")
-                sys.modules["holdfast.errors.uncaught"].record_uncaught(exc, thread, _written)
+                # Here: programs that end well never load it.
+                from holdfast.errors.uncaught import record_uncaught
+
+                record_uncaught(exc, thread, _written)
     except BaseException:  # noqa: BLE001, S110 - nothing may keep an exception from its hook
         pass
 
