@@ -4,7 +4,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.processes.command import SubprocessContext as SubprocessContext
     from holdfast.processes.context import PContext as PContext
-    from holdfast.processes.context import RunProcsResult as RunProcsResult
     from holdfast.processes.function import MultiprocessContext as MultiprocessContext
     from holdfast.processes.interruption import SignalException as SignalException
     from holdfast.processes.logs import DefaultLogsSpecs as DefaultLogsSpecs
@@ -13,6 +12,7 @@ if TYPE_CHECKING:
     from holdfast.processes.redirects import redirect as redirect
     from holdfast.processes.redirects import redirect_stderr as redirect_stderr
     from holdfast.processes.redirects import redirect_stdout as redirect_stdout
+    from holdfast.processes.result import RunProcsResult as RunProcsResult
     from holdfast.processes.starting import start_processes as start_processes
     from holdfast.processes.std import Std as Std
     from holdfast.processes.std import to_map as to_map
@@ -24,11 +24,12 @@ else:
         __name__,
         {
             "command": ("SubprocessContext",),
-            "context": ("PContext", "RunProcsResult"),
+            "context": ("PContext",),
             "function": ("MultiprocessContext",),
             "interruption": ("SignalException",),
             "logs": ("DefaultLogsSpecs", "LogsDest", "LogsSpecs"),
             "redirects": ("redirect", "redirect_stderr", "redirect_stdout"),
+            "result": ("RunProcsResult",),
             "starting": ("start_processes",),
             "std": ("Std", "to_map"),
             "tail": ("TailLog",),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.processes.context import PContext, check_text
+from holdfast.processes.arguments import check_text, environment
+from holdfast.processes.context import PContext
 from holdfast.processes.launch import Launch
 from holdfast.worker.injection import with_startup
 
@@ -16,16 +17,18 @@ class SubprocessContext(PContext):
     entrypoint: str
 
     def _launches(self) -> list[Launch]:
-        return [
-            Launch(
-                rank,
-                [check_text(f"{self.name}: rank {rank}", str(argument)) for argument in (self.entrypoint, *args)],
-                self._environment(rank) if self._is_warm else with_startup(self._environment(rank)),
-                self.logs.stdouts[rank],
-                self.logs.stderrs[rank],
-            )
-            for rank, args in sorted(self.args.items())
-        ]
+        return [self._launch(rank) for rank in sorted(self.args)]
+
+    def _launch(self, rank: int) -> Launch:
+        command = [check_text(f"{self.name}: rank {rank}", str(word)) for word in (self.entrypoint, *self.args[rank])]
+        env = environment(self.name, rank, self.envs[rank])
+        return Launch(
+            rank,
+            command,
+            env if self._is_warm else with_startup(env),
+            self.logs.stdouts[rank],
+            self.logs.stderrs[rank],
+        )
 
     def _return_value(self, rank: int) -> None:
         """None: a command returns only its exit code."""

@@ -5,30 +5,26 @@ from __future__ import annotations
 import _thread
 import os
 import signal
-import sys
 import time
 from contextlib import suppress
 
 from holdfast.errors.notice import notice
-from holdfast.files import open_append
+from holdfast.processes.arguments import check_ranks, check_seconds
 from holdfast.processes.interruption import SignalException, SignalWakeUp, Uninterrupted, handlers
 from holdfast.processes.keeper_client import KeeperClient, NoTemplateError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from typing import Any, Self, TextIO
+    from typing import Any, Self
 
     from holdfast.errors import ProcessFailure
-    from holdfast.errors.diagnosis import Evidence
-    from holdfast.processes.keeper_client import Exit, KeeperSource
+    from holdfast.processes.keeper_client import KeeperSource
     from holdfast.processes.launch import LastWill, Launch
     from holdfast.processes.logs import LogsSpecs
-    from holdfast.processes.oom import OomWatch
-    from holdfast.processes.tail import TailLog
-
-FILTERED_LOG_MODE = 0o666
-"""Before the umask, as for the other logs."""
+    from holdfast.processes.outcome import Outcome
+    from holdfast.processes.result import RunProcsResult
+    from holdfast.processes.teed_logs import TeedLogs
 
 CATCH_UP_MAX_S = 10.0
 """How long a set that failed or was stopped waits for a slow console to show its last lines. A set that ended well
@@ -37,43 +33,6 @@ waits as long as the console accepts any.
 
 SHUTDOWN_TIMEOUT_S = 30
 """The default time between the stop signal and SIGKILL."""
-
-
-class RunProcsResult:
-    """How a set ended: what each process returned, or which ones failed by themselves, and where their output is.
-
-    `terminated` has the exit codes of processes that were stopped, because a sibling failed or the set was closed.
-    They are neither successes nor failures. `late_crashes` has the processes that crashed during interpreter shutdown,
-    after their program had ended well. They count as successes.
-    """
-
-    __hash__ = None  # type: ignore[assignment]  # the fields are mutable
-
-    def __init__(
-        self,
-        return_values: dict[int, Any] | None = None,
-        failures: dict[int, ProcessFailure] | None = None,
-        stdouts: dict[int, str] | None = None,
-        stderrs: dict[int, str] | None = None,
-        terminated: dict[int, int] | None = None,
-        late_crashes: dict[int, ProcessFailure] | None = None,
-    ) -> None:
-        self.return_values = return_values or {}
-        self.failures = failures or {}
-        self.stdouts = stdouts or {}
-        self.stderrs = stderrs or {}
-        self.terminated = terminated or {}
-        self.late_crashes = late_crashes or {}
-
-    def is_failed(self) -> bool:
-        """Whether a process has failed."""
-        return bool(self.failures)
-
-    def __repr__(self) -> str:
-        return f"RunProcsResult({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RunProcsResult) and vars(self) == vars(other)
 
 
 class PContext:
@@ -103,29 +62,26 @@ class PContext:
         self.entrypoint = entrypoint
         self.args = args
         self.nprocs = len(args)
-        self.shutdown_timeout = _check_seconds("shutdown_timeout", shutdown_timeout)
+        self.shutdown_timeout = check_seconds("shutdown_timeout", shutdown_timeout)
         self.envs = {rank: dict(env) for rank, env in envs.items()}
         self.logs = logs_specs.reify(self.envs)
         self._log_line_prefixes = log_line_prefixes
         self._filters = (duplicate_stdout_filters, duplicate_stderr_filters)
-        self._tails: list[TailLog] = []
-        self._filtered_logs: list[TextIO] = []
+        self._teed_logs: TeedLogs | None = None
         self._is_in_a_hurry = False
         self._keeper: KeeperClient | None = None
         self.template: KeeperSource | None = None
         """The template to fork the processes from. Set it before the start; it is used if it is ready then."""
         self.before_stop: Callable[[list[int]], None] | None = None
         """Called when a process has failed, just before the others are stopped, with the ranks that still run."""
-        self._disturbed: dict[int, float] = {}
         self.will: LastWill | None = None
         """The command to run when this process has died and no process of the set is left. Set it before the start."""
         self.strict_exit = False
         """Whether a crash after a good end of the program counts as a failure."""
-        self._is_late: dict[int, bool] = {}
         self._is_warm = False
-        self._oom_watch: OomWatch | None = None
+        self._outcome: Outcome | None = None
+        """The judgement on the set; None if it has no keeper."""
         self._fence_at: float | None = None
-        self._stopped_at = float("inf")
         self._result: RunProcsResult | None = None
         self._finishing = _thread.RLock()
         self._owner_pid = os.getpid()
@@ -150,14 +106,6 @@ class PContext:
     def _release(self) -> None:
         """Free the set's resources; its processes are gone."""
 
-    def _environment(self, rank: int) -> dict[str, str]:
-        """The whole environment of a process."""
-        for name, value in self.envs[rank].items():
-            check_text(f"{self.name}: rank {rank}: environment variable {name!r}", value)
-            if not name or "=" in check_text(f"{self.name}: rank {rank}: environment", name):
-                raise _input_error(f"{self.name}: rank {rank}: an environment variable cannot be called {name!r}")
-        return {**os.environ, **self.envs[rank]}
-
     # Starting
 
     def start(self) -> None:
@@ -168,7 +116,13 @@ class PContext:
         try:
             self._start()
         except BaseException as error:
-            self._give_up(error.sigval if isinstance(error, SignalException) else signal.SIGTERM)
+            # The caller will never see the set. Another signal ends its grace period.
+            try:
+                self.close(error.sigval if isinstance(error, SignalException) else signal.SIGTERM)
+            except SignalException:
+                with Uninterrupted():
+                    self.close(timeout=0)
+                raise
             raise
 
     def _start(self) -> None:
@@ -176,12 +130,17 @@ class PContext:
         with Uninterrupted():
             said = self._fence_at
             self._keeper = keeper = self._keep()
+            from holdfast.processes.outcome import Outcome
+
+            self._outcome = outcome = Outcome(
+                keeper, self.envs, self.logs, self._ended_well, strict_exit=self.strict_exit
+            )
             # A fence that was set meanwhile found no keeper. Loop, as another one may be set now.
             while said != self._fence_at:
                 said = self._fence_at
                 assert said is not None
                 keeper.fence(said)
-        self._wait_until(lambda: keeper.is_started)
+        _wait(keeper, lambda: keeper.is_started)
         if keeper.error is not None:
             raise keeper.error
         if keeper.keeper_died:
@@ -191,8 +150,12 @@ class PContext:
         from holdfast.processes.oom import OomWatch
 
         with Uninterrupted():
-            self._oom_watch = OomWatch(keeper.pids.values())
-        self._start_tails()
+            outcome.oom_watch = OomWatch(keeper.pids.values())
+        if any(path != os.devnull for path in (*self.logs.tee_stdouts.values(), *self.logs.tee_stderrs.values())):
+            from holdfast.processes.teed_logs import TeedLogs
+
+            self._teed_logs = TeedLogs(self.name, self._log_line_prefixes)
+            self._teed_logs.start(self.logs, self._filters)
 
     def _keep(self) -> KeeperClient:
         if self._is_warm:
@@ -202,42 +165,6 @@ class PContext:
                 self._is_warm = False
                 self._release()
         return KeeperClient(self._launches(), self._fence_at, will=self.will)
-
-    def _give_up(self, death_sig: signal.Signals) -> None:
-        """Close a set that the caller will never see. Another signal ends the grace period."""
-        try:
-            self.close(death_sig)
-        except SignalException:
-            with Uninterrupted():
-                self.close(timeout=0)
-            raise
-
-    def _start_tails(self) -> None:
-        """Not before the processes are forked: tails start threads."""
-        logs = self.logs
-        for paths, console, filtered_log, filters in (
-            (logs.tee_stdouts, sys.stdout, logs.filtered_stdout, self._filters[0]),
-            (logs.tee_stderrs, sys.stderr, logs.filtered_stderr, self._filters[1]),
-        ):
-            files = {rank: path for rank, path in paths.items() if path != os.devnull}
-            if not files:
-                continue
-            from holdfast.processes.tail import TailLog
-
-            if console is not None:
-                self._tails.append(TailLog(self.name, files, console, self._log_line_prefixes).start())
-            if filters and filtered_log:
-                try:
-                    fd = open_append(filtered_log, FILTERED_LOG_MODE)
-                except OSError as error:  # the workers run by now; one may have put a pipe there
-                    notice(f"{self.name}: there is no {filtered_log!r}: {error.strerror}")
-                    continue
-                copy = open(fd, "w", encoding="utf-8")  # noqa: SIM115 - closed when the set has ended
-                self._filtered_logs.append(copy)
-                wanted = _containing_one_of(filters)
-                self._tails.append(
-                    TailLog(self.name, files, copy, self._log_line_prefixes, log_line_filter=wanted).start()
-                )
 
     # Watching
 
@@ -254,15 +181,16 @@ class PContext:
         """Mark processes that got a signal at this Unix time, and are about to be stopped. A later exit is not their
         failure: the signal may end a wait, and the program may continue after it.
         """
-        for rank in ranks:
-            self._disturbed.setdefault(rank, timestamp)
+        if self._outcome is not None:
+            self._outcome.disturbed(ranks, timestamp)
 
     @property
     def has_news(self) -> bool:
         """Whether `wait` has news that the descriptor no longer signals: a process that fails at once is known when the
         start returns.
         """
-        return self._keeper is not None and self._result is None and self._is_over() and not self._is_stopping()
+        outcome = self._outcome
+        return outcome is not None and self._result is None and outcome.is_over() and not outcome.is_stopping
 
     def fileno(self) -> int:
         """A descriptor that is readable when `wait` may have news. Check `has_news` as well after the start."""
@@ -278,12 +206,12 @@ class PContext:
         """
         del period
         if self._result is None:
-            if self._keeper is None:
+            if self._keeper is None or self._outcome is None:
                 raise ValueError(f"{self.name} was not started")
-            deadline = None if timeout < 0 else time.monotonic() + _check_seconds("timeout", timeout)
-            self._wait_until(self._is_over, deadline)
-            if self._is_over():
-                if not self._is_stopping():
+            deadline = None if timeout < 0 else time.monotonic() + check_seconds("timeout", timeout)
+            _wait(self._keeper, self._outcome.is_over, deadline)
+            if self._outcome.is_over():
+                if not self._outcome.is_stopping:
                     if self.before_stop is not None and (running := self.running()):
                         self.before_stop(running)
                     self._stop(signal.SIGTERM, self.shutdown_timeout)
@@ -293,16 +221,7 @@ class PContext:
 
     def first_failure(self) -> ProcessFailure | None:
         """The failure that ended the set, as soon as it is known; the others may still be stopping."""
-        exits = {} if self._keeper is None else self._keeper.exits
-        failed = [
-            (exit_.timestamp, rank)
-            for rank, exit_ in exits.items()
-            if self._on_its_own(rank, exit_) and not self._has_succeeded(rank, exit_)
-        ]
-        if not failed:
-            return None
-        _, rank = min(failed)
-        return self._failure(rank, exits[rank])
+        return None if self._outcome is None else self._outcome.first_failure()
 
     def fence(self, at: float) -> None:
         """Let the set live until this monotonic time. Then its keeper kills it, unless a later fence was set, even if
@@ -334,31 +253,6 @@ class PContext:
         """Whether the set was killed because its fence was not renewed."""
         return self._keeper is not None and self._keeper.is_fenced
 
-    def _is_over(self) -> bool:
-        assert self._keeper is not None
-        exits = self._keeper.exits
-        if self._keeper.is_gone or len(exits) == self.nprocs:
-            return True
-        return not all(self._has_succeeded(rank, exit_) for rank, exit_ in exits.items())
-
-    def _has_succeeded(self, rank: int, exit_: Exit) -> bool:
-        """Whether a process finished its work. It may crash after that, during interpreter shutdown."""
-        return exit_.code == 0 or self._is_late_crash(rank, exit_)
-
-    def _is_late_crash(self, rank: int, exit_: Exit) -> bool:
-        if self.strict_exit or exit_.code >= 0 or not exit_.on_its_own:
-            return False
-        if rank not in self._is_late:
-            from holdfast.errors.diagnosis import CRASH_SIGNALS
-
-            self._is_late[rank] = -exit_.code in CRASH_SIGNALS and self._ended_well(rank)
-        return self._is_late[rank]
-
-    def _wait_until(self, is_true: Callable[[], bool], deadline: float | None = None) -> None:
-        assert self._keeper is not None
-        with Uninterrupted(), SignalWakeUp() as signals:
-            self._keeper.wait_until(is_true, deadline, signals)
-
     # Stopping
 
     def close(self, death_sig: signal.Signals | None = None, timeout: float | None = None) -> None:
@@ -368,7 +262,7 @@ class PContext:
         stderr. If a signal interrupts it, call it again, with a shorter timeout; it then does not wait for a console
         that accepts no more lines. Closing again does nothing.
         """
-        grace_s = self.shutdown_timeout if timeout is None else _check_seconds("timeout", timeout)
+        grace_s = self.shutdown_timeout if timeout is None else check_seconds("timeout", timeout)
         if self._result is None and os.getpid() == self._owner_pid:  # a forked process has a copy, but no set
             try:
                 self._stop(death_sig or signal.SIGTERM, grace_s)
@@ -377,18 +271,15 @@ class PContext:
                 self._is_in_a_hurry = True
                 raise
 
-    def _is_stopping(self) -> bool:
-        return self._stopped_at < float("inf")
-
     def _stop(self, death_sig: int, grace_s: float) -> None:
-        if self._keeper is not None:
-            self._stopped_at = min(self._stopped_at, time.time())
+        if self._keeper is not None and self._outcome is not None:
+            self._outcome.stopped_at = min(self._outcome.stopped_at, time.time())
             self._keeper.stop(death_sig, grace_s)
 
     def _finish_when_gone(self, deadline: float | None) -> None:
         keeper = self._keeper
         if keeper is not None:
-            self._wait_until(lambda: keeper.is_gone or keeper.stuck is not None, deadline)
+            _wait(keeper, lambda: keeper.is_gone or keeper.stuck is not None, deadline)
             if not keeper.is_gone and keeper.stuck is None:
                 return
         with self._finishing:
@@ -396,118 +287,32 @@ class PContext:
                 self._finish()
 
     def _finish(self) -> None:
-        deadline = time.monotonic() + self._console_patience_s()
-        for tail in self._tails:
-            tail.stop(max(0.0, deadline - time.monotonic()))
+        outcome = self._outcome
+        if self._teed_logs is not None:
+            is_success = outcome is not None and outcome.is_success()
+            patience_s = float("inf") if is_success else CATCH_UP_MAX_S
+            self._teed_logs.stop(0.0 if self._is_in_a_hurry else patience_s)
         with Uninterrupted():
             try:
-                for log in self._filtered_logs:
-                    with suppress(OSError):  # a full disk; the workers' own logs are not affected
-                        log.close()
-                result = self._collect()
+                if self._teed_logs is not None:
+                    self._teed_logs.close()
+                if outcome is None:
+                    from holdfast.processes.result import RunProcsResult
+
+                    result = RunProcsResult(stdouts=self.logs.stdouts, stderrs=self.logs.stderrs)
+                else:
+                    result = outcome.collect(self._return_value)
             finally:
                 if self._keeper is not None:
                     self._keeper.close()
-                if self._oom_watch is not None:
-                    self._oom_watch.close()
+                if outcome is not None:
+                    outcome.close()
                 self._release()
                 handlers.uninstall()
             self._result = result
         if self._keeper is not None and self._keeper.stuck is not None:
             pids = ", ".join(map(str, self._keeper.stuck)) or "some processes"
             notice(f"{self.name}: SIGKILL has not ended {pids}: stuck in the kernel, or of another user")
-
-    def _console_patience_s(self) -> float:
-        if self._is_in_a_hurry:
-            return 0.0
-        exits = {} if self._keeper is None else self._keeper.exits
-        if len(exits) == self.nprocs and all(self._has_succeeded(rank, exit_) for rank, exit_ in exits.items()):
-            return float("inf")
-        return CATCH_UP_MAX_S
-
-    def _collect(self) -> RunProcsResult:
-        result = RunProcsResult(stdouts=self.logs.stdouts, stderrs=self.logs.stderrs)
-        for rank, exit_ in sorted(self._keeper.exits.items()) if self._keeper else ():
-            if self._is_late_crash(rank, exit_):
-                result.late_crashes[rank] = self._failure(rank, exit_)
-            if self._on_its_own(rank, exit_) and self._has_succeeded(rank, exit_):
-                try:
-                    result.return_values[rank] = self._return_value(rank)
-                except Exception as error:  # noqa: BLE001 - unpickling a value runs the user's code
-                    result.failures[rank] = self._failure(rank, exit_)
-                    result.failures[rank].message = f"the value that it returned cannot be read: {error!r}"
-            elif exit_.code != 0 and (self._on_its_own(rank, exit_) or self._had_failed(rank, exit_)):
-                result.failures[rank] = self._failure(rank, exit_)
-            else:
-                result.terminated[rank] = exit_.code
-        if len(result.return_values) < self.nprocs:
-            result.return_values = {}
-        return result
-
-    def _had_failed(self, rank: int, exit_: Exit) -> bool:
-        """Whether a stopped process had recorded its failure before the stop: a slow exit does not excuse it."""
-        from holdfast.errors.error_file import thread_in
-
-        failure = self._failure(rank, exit_)
-        if not self._has_spoken(rank, failure) or thread_in(failure.error_file_data):
-            return False  # the main thread may run for hours after another thread failed
-        return failure.timestamp <= self._disturbed.get(rank, self._stopped_at)
-
-    def _on_its_own(self, rank: int, exit_: Exit) -> bool:
-        return exit_.on_its_own and rank not in self._disturbed
-
-    def _failure(self, rank: int, exit_: Exit) -> ProcessFailure:
-        from holdfast.errors import Category, ProcessFailure
-        from holdfast.errors.error_file import thread_in
-
-        assert self._keeper is not None
-        failure = ProcessFailure(
-            local_rank=rank,
-            pid=self._keeper.pids[rank],
-            exitcode=exit_.code,
-            error_file=self.logs.error_files[rank],
-            evidence=self._evidence(rank, exit_),
-        )
-        failure.ran_s = exit_.monotonic - self._keeper.started_at
-        if thread_in(failure.error_file_data):
-            failure.timestamp = exit_.timestamp
-        if not self._has_spoken(rank, failure):
-            failure.timestamp = exit_.timestamp
-            if self._keeper.keeper_died:
-                failure.message = (
-                    f"killed with its keeper, PID {self._keeper.keeper_pid}, which was killed from outside"
-                )
-                failure.category = Category.INFRASTRUCTURE
-        return failure
-
-    def _has_spoken(self, rank: int, failure: ProcessFailure) -> bool:
-        """Whether the process recorded its failure: in its error file, or in the spare file if the disk was full."""
-        from holdfast.errors.error_file import spare_path
-
-        spare = spare_path(self.envs[rank])
-        return failure.has_error_file() or (spare != "" and os.path.exists(spare))
-
-    def _evidence(self, rank: int, exit_: Exit) -> Evidence:
-        """The evidence about a failed process, beside its error file."""
-        from holdfast.errors.diagnosis import Evidence
-        from holdfast.errors.error_file import spare_path
-        from holdfast.processes.postmortem import crash_stacks, end_of
-
-        assert self._keeper is not None
-        log_file = self.logs.stderrs[rank]
-        if log_file == os.devnull:
-            log_file = ""
-        out_of_memory = ""
-        if exit_.code == -signal.SIGKILL and exit_.on_its_own and not self._keeper.keeper_died and self._oom_watch:
-            out_of_memory = self._oom_watch.verdict(self._keeper.pids[rank])
-        return Evidence(
-            stderr=end_of(log_file) if log_file else self._keeper.heard.get(rank, ""),
-            stacks=crash_stacks(self.envs[rank]),
-            max_rss_kib=exit_.max_rss_kib,
-            out_of_memory=out_of_memory,
-            log_file=log_file,
-            spare_file=spare_path(self.envs[rank]),
-        )
 
     def __enter__(self) -> Self:
         return self
@@ -516,46 +321,6 @@ class PContext:
         self.close()
 
 
-def check_ranks(name: str, **mappings: Mapping[int, Any]) -> None:
-    """Check that each mapping has exactly the ranks 0 to N-1; the error names the mapping and the rank."""
-    nprocs = max(map(len, mappings.values()))
-    problem = "" if nprocs else f"{' and '.join(mappings)} are empty; there is no process to start"
-    for what, mapping in mappings.items():
-        for rank in range(nprocs):
-            if not problem and rank not in mapping:
-                others = ", ".join(map(str, mapping)) or "none"
-                problem = (
-                    f"{what} has no rank {rank}; {nprocs} processes need the ranks 0 to {nprocs - 1}, it has {others}"
-                )
-    if problem:
-        from holdfast.errors.tree import InputError
-
-        class RanksError(InputError, RuntimeError):
-            """Also a RuntimeError, as callers of torch's function expect."""
-
-        raise RanksError(f"{name}: {problem}")
-
-
-def check_text(what: str, text: object) -> str:
-    """`text`, if it can be passed to a program."""
-    if not isinstance(text, str):
-        raise _input_error(f"{what}: {text!r} is not a str")
-    if "\0" in text:
-        raise _input_error(f"{what}: {text!r} holds a zero byte, which no program can be given")
-    return text
-
-
-def _check_seconds(what: str, seconds: float) -> float:
-    if not seconds >= 0:  # also rejects NaN
-        raise _input_error(f"{what}={seconds!r}: it takes a number of seconds, 0 or more")
-    return seconds
-
-
-def _input_error(message: str) -> Exception:
-    from holdfast.errors.tree import InputError
-
-    return InputError(message)
-
-
-def _containing_one_of(texts: list[str]) -> Callable[[str], bool]:
-    return lambda line: any(text in line for text in texts)
+def _wait(keeper: KeeperClient, is_true: Callable[[], bool], deadline: float | None = None) -> None:
+    with Uninterrupted(), SignalWakeUp() as signals:
+        keeper.wait_until(is_true, deadline, signals)

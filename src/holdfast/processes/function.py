@@ -18,6 +18,7 @@ from multiprocessing import popen_spawn_posix, reduction, spawn
 from multiprocessing.process import BaseProcess
 
 from holdfast.own_path import programs_path
+from holdfast.processes.arguments import environment
 from holdfast.processes.by_value import ByValue, dumps, needs_value
 from holdfast.processes.context import PContext
 from holdfast.processes.launch import Launch, PickledCall
@@ -91,7 +92,8 @@ class MultiprocessContext(PContext):
                 program = PickledCall(pickled, tracker, is_fresh=self.start_method == "spawn")
             else:
                 program = command_line(pickled, tracker)
-        return Launch(rank, program, self._environment(rank), self.logs.stdouts[rank], self.logs.stderrs[rank], fds)
+        env = environment(self.name, rank, self.envs[rank])
+        return Launch(rank, program, env, self.logs.stdouts[rank], self.logs.stderrs[rank], fds)
 
     def _return_value(self, rank: int) -> Any:
         with open(self._values[rank], "rb", closefd=False) as file:

@@ -1,9 +1,4 @@
-"""The agent's end of a keeper: a set of processes as one readable descriptor.
-
-The keeper runs in a copy of this process or in a fresh interpreter. A copy starts ten times faster. A function with the
-start method fork needs a copy in any case. Otherwise only a process with one thread is copied: a lock that another
-thread holds would stay locked in the copy for ever.
-"""
+"""The agent's end of a keeper: a set of processes as one readable descriptor."""
 
 from __future__ import annotations
 
@@ -11,29 +6,25 @@ import _thread
 import os
 import select
 import signal
-import sys
 import time
 from contextlib import suppress
 
-from holdfast import procfs
-from holdfast.errors.secret import public_environment
 from holdfast.processes.children import is_child
 from holdfast.processes.console_relay import COUNT_BYTES, counts_offset
 from holdfast.processes.fence import write_fence
 from holdfast.processes.interruption import Uninterrupted, handlers
-from holdfast.processes.keeper import KILL_WAIT_S, keep
-from holdfast.processes.launch import LastWill, Launch, PickledCall
-from holdfast.processes.signal_setup import SignalSetup
-from holdfast.processes.spawned import boot
+from holdfast.processes.keeper import KILL_WAIT_S
+from holdfast.processes.keeper_start import plain, start_keeper
 from holdfast.processes.standard_streams import open_missing
 from holdfast.waiting import POLL_MAX_S, poll_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-    from typing import NoReturn, Protocol
+    from collections.abc import Callable, Sequence
+    from typing import Protocol
 
     from holdfast.processes.interruption import SignalWakeUp
+    from holdfast.processes.launch import LastWill, Launch
 
     class KeeperSource(Protocol):
         """A process that has imported what workers need, and forks them: see `holdfast.warm`."""
@@ -54,7 +45,6 @@ if TYPE_CHECKING:
                 NoTemplateError: it cannot.
             """
 
-    from holdfast.processes.keeper import Ends
 
 FENCE_SPARE_S = 0.02
 """How long after the fence the keeper may take to report that it kills the set, before the agent steps in ..."""
@@ -64,7 +54,6 @@ KEEPER_WAIT_S = 0.08
 of its time after the fence: 0.3 s."""
 
 _READ_BYTES = 65536
-_FRESH_KEEPER = "from holdfast.processes.keeper_client import main; main(int(sys.argv[1]), bare)"
 
 
 class NoTemplateError(Exception):
@@ -135,12 +124,11 @@ class KeeperClient:
                 self._fence_at = fence_at
             ends = (commands, reports, self._shared)
             if template is None:
-                start = _fresh if _wants_fresh(launches) else _copy
-                self.keeper_pid = start(launches, ends, (self._commands, self._reports), will)
+                self.keeper_pid = start_keeper(launches, ends, (self._commands, self._reports), will)
             else:
                 passed = [fd for launch in launches for fd in launch.fds or ()]
-                plain = [_plain(launch) for launch in launches]
-                self.keeper_pid, self._keeper_fd = template.fork_keeper(plain, ends, passed, will)
+                plains = [plain(launch) for launch in launches]
+                self.keeper_pid, self._keeper_fd = template.fork_keeper(plains, ends, passed, will)
         except BaseException:
             for fd in fds:
                 os.close(fd)
@@ -406,91 +394,3 @@ class _Guard:
                 client.continue_keeper()
             else:
                 client.enforce_fence()
-
-
-def _wants_fresh(launches: Sequence[Launch]) -> bool:
-    programs = [launch.program for launch in launches]
-    if any(isinstance(program, PickledCall) for program in programs):
-        return True
-    return not any(callable(program) for program in programs) and _has_threads()
-
-
-def _has_threads() -> bool:
-    """Whether there are other threads of any kind, not only Python's."""
-    try:
-        return procfs.has_threads()
-    except OSError:
-        import threading
-
-        return threading.active_count() > 1
-
-
-def _copy(launches: Sequence[Launch], ends: Ends, agents_ends: Sequence[int], will: LastWill | None) -> int:
-    for stream in (sys.stdout, sys.stderr):
-        # Otherwise the copies would write it again. It may be any object of the user's, or None.
-        with suppress(AttributeError, ValueError, OSError):
-            stream.flush()
-    agent_pid = os.getpid()
-    signals = SignalSetup.block_all()
-    try:
-        pid = os.fork()
-        if pid == 0:
-            for fd in agents_ends:
-                os.close(fd)
-            keep(launches, ends, agent_pid, signals, will)
-        return pid
-    finally:
-        signals.unblock()
-
-
-def _fresh(launches: Sequence[Launch], ends: Ends, _agents_ends: Sequence[int], will: LastWill | None) -> int:
-    import marshal
-
-    signals = SignalSetup.block_all()
-    brief = os.memfd_create("holdfast-keeper")
-    try:
-        with open(brief, "wb", closefd=False) as file:
-            plain_will = None if will is None else (list(will.command), will.fd)
-            marshal.dump(([_plain(each) for each in launches], ends, os.getpid(), signals.plain(), plain_will), file)
-        os.lseek(brief, 0, os.SEEK_SET)
-        passed = {brief, *ends, *(fd for launch in launches for fd in launch.fds or ())}
-        if will is not None:
-            passed.add(will.fd)
-        return os.posix_spawn(
-            sys.executable,
-            [sys.executable, *_interpreter_flags(launches), "-c", boot(_FRESH_KEEPER), str(brief)],
-            {**os.environ, **public_environment(os.environ)},  # the kernel shows it for workers that are forked from it
-            file_actions=[(os.POSIX_SPAWN_DUP2, fd, fd) for fd in passed],
-        )
-    finally:
-        os.close(brief)
-        signals.unblock()
-
-
-def _plain(launch: Launch) -> tuple[object, ...]:
-    call = launch.program
-    program = (call.fd, call.tracker, call.is_fresh) if isinstance(call, PickledCall) else list(call)  # type: ignore[arg-type]
-    return (launch.rank, program, dict(launch.env), launch.stdout, launch.stderr, launch.fds)
-
-
-def _interpreter_flags(launches: Sequence[Launch]) -> list[str]:
-    """As few flags as the keeper needs; if workers are forked from it, those of this interpreter."""
-    if not any(isinstance(launch.program, PickledCall) for launch in launches):
-        return ["-I", "-S"]
-    import subprocess
-
-    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
-    return flags
-
-
-def main(brief: int, bare: Collection[str]) -> NoReturn:
-    """Be the keeper in an interpreter of its own. `bare` are the modules that it started with."""
-    import marshal
-
-    with open(brief, "rb") as file:
-        plain_launches, ends, agent_pid, signals, will = marshal.load(file)  # noqa: S302 - from our parent
-    launches = [
-        Launch(rank, PickledCall(*program, bare=bare) if isinstance(program, tuple) else program, *rest)
-        for rank, program, *rest in plain_launches
-    ]
-    keep(launches, ends, agent_pid, SignalSetup(*signals), None if will is None else LastWill(*will))
