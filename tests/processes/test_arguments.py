@@ -20,7 +20,7 @@ def test_ranks_are_complete_or_the_missing_one_is_named():
 
 @pytest.mark.parametrize(("text", "problem"), [(7, "7 is not a str"), ("a\0b", "holds a zero byte")])
 def test_text_for_a_program_is_a_string_without_zero_bytes(text, problem):
-    with pytest.raises(InputError, match=f"word: .*{problem}"):
+    with pytest.raises(InputError, match=rf"word: .*{problem}"):
         check_text("word", text)
 
 
@@ -28,7 +28,7 @@ def test_text_for_a_program_is_a_string_without_zero_bytes(text, problem):
 def test_a_wait_is_a_number_of_seconds_that_is_not_negative(seconds):
     assert check_seconds("wait", math.inf) == math.inf
     assert check_seconds("wait", 0) == 0
-    with pytest.raises(InputError, match="wait=.*: it takes a number of seconds, 0 or more"):
+    with pytest.raises(InputError, match=r"wait=.*: it takes a number of seconds, 0 or more"):
         check_seconds("wait", seconds)
 
 

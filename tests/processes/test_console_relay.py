@@ -321,7 +321,7 @@ def test_when_the_agent_dies_a_console_that_takes_nothing_keeps_nobody_alive(age
 
 
 # So that a test that waits for the end of the patience fails.
-ENDLESS_PATIENCE = "import holdfast.processes.keeper as keeper; keeper.CONSOLE_PATIENCE_S = 1000.0"
+ENDLESS_PATIENCE = "import holdfast.processes.keeper_states as states; states.CONSOLE_PATIENCE_S = 1000.0"
 
 
 @pytest.fixture
@@ -344,7 +344,7 @@ def waiting_for_the_console(agent, console, post):
 
 
 def test_a_set_that_ended_well_waits_for_a_person_with_a_pager(agent, console, post, gate):
-    first = "import holdfast.processes.keeper as keeper; keeper.CONSOLE_PATIENCE_S = 0.0"
+    first = "import holdfast.processes.keeper_states as states; states.CONSOLE_PATIENCE_S = 0.0"
     script = TELL + f"os.write(2, b'x' * 100_000); tell({post.path!r}, os.getpid())"
     # It looks, which tells the keeper to stop what is left, and looks again much later than its patience allows.
     then = f"context.wait(0.5); tell({post.path!r}, 'waited'); finish()"

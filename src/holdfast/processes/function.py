@@ -146,7 +146,7 @@ class _FunctionProcess(BaseProcess):
         if parent_sentinel is not None:
             os.close(parent_sentinel)  # a copy of the memory with our pickle, which says nothing about our parent
         before = self._place_of_value()
-        code: int = super()._bootstrap(parent_sentinel=self._lifeline)  # type: ignore[misc]
+        code: int = super()._bootstrap(parent_sentinel=self._lifeline)  # type: ignore[misc]  # not in typeshed
         if code == 0 and self._place_of_value() == before != ():
             os.pwrite(self._value, GOOD_END, os.fstat(self._value).st_size)
         return code
@@ -200,7 +200,7 @@ def _pickled(process: _FunctionProcess) -> tuple[int, list[int]]:
     """A descriptor with the process in the form that multiprocessing's children read, and all that it needs open."""
     spawning = _Spawning()
     file = io.BytesIO()
-    mp_context.set_spawning_popen(spawning)  # type: ignore[arg-type]
+    mp_context.set_spawning_popen(spawning)  # type: ignore[arg-type]  # it has what pickling asks for
     try:
         data: dict[str, Any] = spawn.get_preparation_data(process.name)
         data["sys_path"] = programs_path(data["sys_path"])

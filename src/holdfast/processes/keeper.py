@@ -54,7 +54,28 @@ from holdfast.processes.children import children, end_children, signal_group
 from holdfast.processes.console_relay import ConsoleRelay
 from holdfast.processes.exiting import is_ending
 from holdfast.processes.fence import read_fence
-from holdfast.processes.launch import Becoming, call
+from holdfast.processes.keeper_states import (
+    ENDED,
+    HAVE_PROCESSES,
+    HEED_FENCE,
+    KILL,
+    SIGNAL_CHILDREN,
+    SIGNAL_WORKERS,
+    TELL_FENCED,
+    TELL_STOPPING,
+    TELL_STOPPING_ALL,
+    TELL_STUCK,
+    AgentDied,
+    AllGone,
+    AllShown,
+    ChildrenChanged,
+    DeadlinePassed,
+    FencePassed,
+    Life,
+    Stop,
+    WorkerExited,
+)
+from holdfast.processes.launch import Becoming, append_to, become_will, call, keep_only
 from holdfast.processes.prctl import adopt_orphans, die_with_parent
 from holdfast.processes.signal_setup import ignore_signals
 from holdfast.waiting import poll_ms
@@ -62,7 +83,7 @@ from holdfast.worker.injection import for_this_process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Sequence
     from typing import NoReturn, TypeAlias
 
     from holdfast.processes.launch import LastWill, Launch
@@ -72,21 +93,6 @@ if TYPE_CHECKING:
     """The keeper's ends of its channels to the agent: the commands, the reports, and the file with the fence and the
     byte counts.
     """
-
-LEFTOVER_GRACE_S = 1.0
-"""How long processes that outlive the workers have after the stop signal. Python's resource tracker, for one, ignores
-SIGTERM and unlinks shared memory once its clients are gone."""
-
-KILL_WAIT_S = 10.0
-"""How long after SIGKILL the keeper reports processes that do not end (uninterruptible, or not ours to kill)."""
-
-CONSOLE_PATIENCE_S = 5.0
-"""How long a set that failed or was stopped waits for a console that accepts nothing. A set that ended well waits as
-its workers would have: for a person with a pager, as long as it takes.
-"""
-
-KILLED_CONSOLE_PATIENCE_S = 1.0
-"""... in all, if the set was killed or stops without grace: the user is in a hurry, or absent."""
 
 AGENT_END_WAIT_S = 1.0
 """How long an agent may take to exit after its pipe closed. If it lives on, it has only released this set."""
@@ -146,11 +152,17 @@ class _Keeper:
         self._pid = os.getpid()
         self._ranks: dict[int, int] = {}
         self._command = b""
-        self._stop_signal = 0
-        self._killing = False
-        self._ended_well = True
-        self._deadline: float | None = None
+        self._life = Life()
         self._fence: float | None = None
+        self._effects: dict[str, Callable[[int], object]] = {
+            TELL_STOPPING: lambda _: self._tell_stopping(),
+            TELL_STOPPING_ALL: lambda _: self._tell("stopping"),
+            TELL_FENCED: lambda _: self._tell("fenced"),
+            TELL_STUCK: lambda _: self._tell(f"stuck {' '.join(map(str, children()))}"),
+            SIGNAL_WORKERS: self._signal_workers,
+            SIGNAL_CHILDREN: self._signal_children,
+            KILL: self._kill,
+        }
         self._signalled: set[int] = set()
         self._untold = b""
         self._name = procfs.name()
@@ -160,7 +172,7 @@ class _Keeper:
         if all(launch.fds is not None for launch in launches):
             # A keeper that is a copy of the agent must not hold the agent's sockets and files open.
             wills = () if will is None else (will.fd,)
-            _keep_only({*ends, *wills, *(fd for launch in launches for fd in launch.fds or ())})
+            keep_only({*ends, *wills, *(fd for launch in launches for fd in launch.fds or ())})
         self._child_exits, self._wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
         ignore_signals()
@@ -182,19 +194,29 @@ class _Keeper:
             self._watch(self._agent, self._agent_died)
         self._start_all()
         while self._has_children():
-            self._fence = None if self._killing else read_fence(self._shared)
-            now = time.monotonic()
-            if self._fence is not None and now >= self._fence:
-                self._fence_passed()
-            if self._deadline is not None and now >= self._deadline:
-                self._deadline_passed()
+            self._fence = read_fence(self._shared) if self._life.phase in HEED_FENCE else None
+            if self._fence is not None and time.monotonic() >= self._fence:
+                self._fence = None
+                self._step(FencePassed())
+            self._check_deadline()
             self._wait()
         self._fence = None  # no process is left to kill
-        self._show_the_rest()
+        self._hearing.finish()
+        while not self._is_shown():
+            self._wait()
+            self._check_deadline()
         os.set_blocking(self._reports, True)
         self._tell("gone")
         if self._will is not None and self._has_agent_ended and self._has_proof:
-            _become_will(self._will)
+            become_will(self._will)
+
+    def _step(self, event: object) -> None:
+        for effect, signum in self._life.step(event, time.monotonic()):
+            self._effects[effect](signum)
+
+    def _check_deadline(self) -> None:
+        if self._life.deadline is not None and time.monotonic() >= self._life.deadline:
+            self._step(DeadlinePassed(self._hearing.shown_bytes))
 
     def _wait(self) -> None:
         for fd, _ in self._poll.poll(self._wait_ms()):
@@ -210,7 +232,7 @@ class _Keeper:
         self._poll.unregister(fd)
 
     def _wait_ms(self) -> int | None:
-        times = [at for at in (self._deadline, self._fence) if at is not None]
+        times = [at for at in (self._life.deadline, self._fence) if at is not None]
         return poll_ms(min(times) - time.monotonic()) if times else None
 
     # Starting
@@ -286,9 +308,9 @@ class _Keeper:
         heard = self._hearing.connect(launch.rank)
         for path, fd in ((launch.stdout, 1), (launch.stderr, 2)):
             if path and fd not in heard:
-                _append_to(path, fd)
+                append_to(path, fd)
         if launch.fds is not None:
-            _keep_only({self._reports, starting, *launch.fds})
+            keep_only({self._reports, starting, *launch.fds})
             for fd in launch.fds:
                 os.set_inheritable(fd, True)
         self._signals.restore()
@@ -296,19 +318,15 @@ class _Keeper:
     def _let_go(self, starting: int) -> None:
         """Close what an exec would have closed."""
         for fd in {*self._handlers, *self._hearing.fds(), self._wakeup, self._reports, starting}:
-            with suppress(OSError):  # closed before, by `_keep_only`
+            with suppress(OSError):  # closed before, by `keep_only`
                 os.close(fd)
 
     # Watching
 
     def _reap(self) -> None:
         os.read(self._child_exits, 4096)
-        if not self._has_children():
-            return
-        if self._killing:
-            self._signal_children(signal.SIGKILL)
-        elif self._stop_signal and not self._ranks:
-            self._stop_leftovers()
+        if self._has_children():
+            self._step(ChildrenChanged(len(self._ranks)))
 
     def _has_children(self) -> bool:
         """Reap ended children. False proves that no process of the set is alive."""
@@ -321,12 +339,14 @@ class _Keeper:
                 rank = self._ranks.pop(pid, None)
                 if rank is not None:
                     code, now = os.waitstatus_to_exitcode(status), time.time()
-                    self._ended_well = self._ended_well and not code
+                    self._step(WorkerExited(code))
                     end = self._hearing.end_of(rank)
                     if code and end:
                         self._tell(f"heard {rank} {end.hex()}")
                     self._tell(f"exit {rank} {code} {now:.6f} {usage.ru_maxrss}")
         except ChildProcessError:
+            if self._life.phase in HAVE_PROCESSES:
+                self._step(AllGone(self._hearing.shown_bytes))
             return False
 
     # Stopping
@@ -340,64 +360,25 @@ class _Keeper:
         for line in lines:
             match line.split():
                 case [b"stop", signum, grace_s]:
-                    self._stop(int(signum), float(grace_s))
+                    self._has_children()
+                    self._step(Stop(int(signum), float(grace_s), len(self._ranks)))
                 case [b"fence"]:
                     pass  # it only wakes us up: the fence is read before the next wait
                 case unknown:
                     raise AssertionError(f"the agent said {unknown!r}")
 
-    def _stop(self, signum: int, grace_s: float) -> None:
-        if self._killing:
-            return
-        if not self._has_children():
-            # Only the console is left to wait for. A second stop means: do not wait for that either.
-            if self._stop_signal or not self._ended_well:
-                self._end_by(max(min(grace_s, CONSOLE_PATIENCE_S), KILLED_CONSOLE_PATIENCE_S))
-            self._stop_signal = signum
-            return
-        if not self._stop_signal:
-            self._ended_well = self._ended_well and not self._ranks
-            ending = [str(rank) for pid, rank in self._ranks.items() if is_ending(pid)]
-            self._tell(f"stopping {' '.join(ending)}")
-        self._stop_signal = signum
+    def _tell_stopping(self) -> None:
+        ending = [str(rank) for pid, rank in self._ranks.items() if is_ending(pid)]
+        self._tell(f"stopping {' '.join(ending)}")
+
+    def _kill(self, signum: int) -> None:
+        self._signalled.clear()
+        self._signal_workers(signum)
+        self._signal_children(signum)
+
+    def _signal_workers(self, signum: int) -> None:
         for pid in self._ranks:
             signal_group(pid, signum)
-        self._end_by(grace_s)
-        if not self._ranks:
-            self._stop_leftovers()
-
-    def _stop_leftovers(self) -> None:
-        """The workers are gone, and we have adopted what they left: send the same signal, with a short grace."""
-        self._signal_children(self._stop_signal)
-        self._end_by(LEFTOVER_GRACE_S)
-
-    def _end_by(self, wait_s: float) -> None:
-        deadline = time.monotonic() + wait_s
-        self._deadline = deadline if self._deadline is None else min(deadline, self._deadline)
-
-    def _deadline_passed(self) -> None:
-        if self._killing:
-            self._deadline = None
-            self._tell(f"stuck {' '.join(map(str, children()))}")
-        else:
-            self._kill()
-
-    def _fence_passed(self) -> None:
-        """Others may start the same work from now on, so there is no grace period."""
-        self._fence = None
-        if not self._killing:
-            if not self._stop_signal:
-                self._tell("stopping")
-            self._tell("fenced")
-            self._kill()
-
-    def _kill(self) -> None:
-        self._killing = True
-        self._deadline = time.monotonic() + KILL_WAIT_S
-        self._signalled.clear()
-        for pid in self._ranks:
-            signal_group(pid, signal.SIGKILL)
-        self._signal_children(signal.SIGKILL)
 
     def _signal_children(self, signum: int) -> None:
         """Signal the current children, each once. Later ones are adopted when their parent exits."""
@@ -410,14 +391,11 @@ class _Keeper:
                 pass  # it changed its user; in the end `stuck` names it
 
     def _agent_died(self) -> None:
-        """Kill the set: no grace without an agent, and another agent may be about to start the same work."""
         self._forget(self._commands)
         if self._agent is not None:
             self._forget(self._agent)
-        if not self._has_children():
-            self._end_by(KILLED_CONSOLE_PATIENCE_S)
-        elif not self._killing:
-            self._kill()
+        self._has_children()
+        self._step(AgentDied())
         if self._agent is not None:
             # Only a dead agent has a last will. A living one may have started other workers, and needs its lease.
             ended = select.poll()
@@ -426,27 +404,13 @@ class _Keeper:
 
     # The end
 
-    def _show_the_rest(self) -> None:
-        """Let the console show the workers' last lines before they are reported gone. A console that accepts nothing is
-        waited for no longer than the agent, or our patience, allows.
+    def _is_shown(self) -> bool:
+        """Whether the workers' last lines are on the console, or were waited for long enough. They are shown before the
+        workers are reported gone.
         """
-        self._hearing.finish()
-        patience_s = CONSOLE_PATIENCE_S
-        if self._killing:
-            patience_s = KILLED_CONSOLE_PATIENCE_S
-        elif self._ended_well:
-            patience_s = float("inf")
-        patience_ends = self._deadline = time.monotonic() + patience_s
-        shown = self._hearing.shown_bytes
-        while not self._hearing.is_all_shown:
-            self._wait()
-            if time.monotonic() < self._deadline:
-                continue
-            is_in_a_hurry = self._killing or self._deadline < patience_ends
-            if is_in_a_hurry or shown == self._hearing.shown_bytes:
-                return
-            shown = self._hearing.shown_bytes
-            patience_ends = self._deadline = time.monotonic() + patience_s
+        if self._life.phase != ENDED and self._hearing.is_all_shown:
+            self._step(AllShown())
+        return self._life.phase == ENDED
 
     def _tell(self, line: str) -> None:
         """Report to the agent. If it does not read, the rest is kept: the keeper must not block."""
@@ -467,24 +431,6 @@ class _Keeper:
             self._forget(self._reports)
 
 
-def _keep_only(fds: Collection[int]) -> None:
-    """Close every descriptor but the standard ones and `fds`, and make `fds` not inheritable."""
-    procfs.close_descriptors(fds)
-    for fd in fds:
-        os.set_inheritable(fd, False)
-
-
-def _become_will(will: LastWill) -> None:
-    """Become the last will's command. Returns only if it cannot be executed; then the will is not carried out."""
-    _keep_only({will.fd})
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for fd in range(3):
-        os.dup2(nowhere, fd)  # readers of the agent's output must not wait for us
-    os.set_inheritable(will.fd, True)
-    with suppress(OSError):
-        os.execv(will.command[0], [*will.command, str(will.fd)])  # noqa: S606 - no shell wanted
-
-
 def _leave_the_agents_terminal() -> None:
     os.setsid()
     procfs.rename("holdfast-keeper")
@@ -495,9 +441,3 @@ def _pidfd_of(pid: int) -> int | None:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
         return None
-
-
-def _append_to(path: str, fd: int) -> None:
-    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    os.dup2(opened, fd)
-    os.close(opened)

@@ -13,8 +13,8 @@ from holdfast.processes.children import is_child
 from holdfast.processes.console_relay import COUNT_BYTES, counts_offset
 from holdfast.processes.fence import write_fence
 from holdfast.processes.interruption import Uninterrupted, handlers
-from holdfast.processes.keeper import KILL_WAIT_S
 from holdfast.processes.keeper_start import plain, start_keeper
+from holdfast.processes.keeper_states import KILL_WAIT_S
 from holdfast.processes.standard_streams import open_missing
 from holdfast.waiting import POLL_MAX_S, poll_ms
 

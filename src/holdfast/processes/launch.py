@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 
+from holdfast import procfs
 from holdfast.signals import set_as_interpreter
 
 TYPE_CHECKING = False
@@ -97,3 +99,28 @@ def call(program: Callable[[], int], env: Mapping[str, str]) -> int:
     except BaseException:  # noqa: BLE001 - the function's errors are handled inside; this is the rest
         sys.excepthook(*sys.exc_info())
         return 1
+
+
+def append_to(path: str, fd: int) -> None:
+    """Have a stream of this process append to a file."""
+    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    os.dup2(opened, fd)
+    os.close(opened)
+
+
+def keep_only(fds: Collection[int]) -> None:
+    """Close every descriptor but the standard ones and `fds`, and make `fds` not inheritable."""
+    procfs.close_descriptors(fds)
+    for fd in fds:
+        os.set_inheritable(fd, False)
+
+
+def become_will(will: LastWill) -> None:
+    """Become the last will's command. Returns only if it cannot be executed; then the will is not carried out."""
+    keep_only({will.fd})
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for fd in range(3):
+        os.dup2(nowhere, fd)  # readers of the agent's output must not wait for us
+    os.set_inheritable(will.fd, True)
+    with suppress(OSError):
+        os.execv(will.command[0], [*will.command, str(will.fd)])  # noqa: S606 - no shell wanted
