@@ -25,7 +25,7 @@ STAT_MAX_BYTES = 4096
 STATUS_MAX_BYTES = 64 * 1024
 """How much of any other file is read. They have one or two KiB."""
 
-_STATE, _PARENT, _FLAGS, _CPU_TIMES, _BEGAN, _ARGUMENTS = 0, 1, 6, 11, 19, 45
+_STATE, _PARENT, _SESSION, _FLAGS, _CPU_TIMES, _BEGAN, _ARGUMENTS = 0, 1, 3, 6, 11, 19, 45
 """Indices in a stat line, counted from the field after the program's name."""
 
 _CPU_FIELDS = 4
@@ -49,6 +49,11 @@ class Stat:
     @property
     def parent(self) -> int:
         return int(self._fields[_PARENT])
+
+    @property
+    def session(self) -> int:
+        """The session of the process: the id of the process that began it."""
+        return int(self._fields[_SESSION])
 
     @property
     def flags(self) -> int:

@@ -570,6 +570,27 @@ def test_a_fence_that_comes_while_the_keeper_starts_is_not_lost():
         context.close(timeout=0)
 
 
+def test_a_set_whose_fence_has_passed_before_it_starts_never_runs(tmp_path):
+    """The agent was stopped between the word that its workers may start and their start."""
+    ran = tmp_path / "ran"
+    context = start_processes(
+        "set",
+        "touch",
+        {rank: (str(ran),) for rank in range(2)},
+        {0: {}, 1: {}},
+        DefaultLogsSpecs(),
+        before_start=lambda context: context.fence(time.monotonic() - 1.0),
+    )
+    try:
+        result = context.wait(60)
+        assert result is not None
+        assert context.is_fenced
+        assert not result.is_failed()
+        assert not ran.exists()
+    finally:
+        context.close(timeout=0)
+
+
 def test_a_stopped_agent_cannot_hold_up_the_fence(tmp_path, post):
     """The point of it: other nodes go on when the lease ends, whether or not this agent can run. Here it is stopped by
     the first thing that its worker does.

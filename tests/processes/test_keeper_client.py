@@ -10,6 +10,7 @@ import time
 import pytest
 from liveness import status, wait_for_end
 
+from holdfast.processes import DefaultLogsSpecs, start_processes
 from holdfast.processes.keeper_client import KeeperClient
 
 pytestmark = pytest.mark.usefixtures("image", "nothing_left")
@@ -103,3 +104,34 @@ def test_a_fence_that_was_renewed_while_the_keeper_was_stopped_holds(stopped):
     assert context.wait(0.5) is None
     assert all(os.path.exists(f"/proc/{pid}") for pid in pids)
     assert not context.is_fenced
+
+
+def killed_at_once(*_):
+    """A keeper that is killed before it does anything."""
+    pid = os.fork()
+    if pid == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return pid
+
+
+def test_a_keeper_that_is_killed_as_it_begins_is_a_failure_of_its_workers(monkeypatch):
+    """And not of the machine: the next attempt may succeed."""
+    monkeypatch.setattr("holdfast.processes.keeper_client.start_keeper", killed_at_once)
+    context = start_processes("set", "true", {0: (), 1: ()}, {0: {}, 1: {}}, DefaultLogsSpecs())
+    result = context.wait()
+    assert context.pids() == {}
+    assert {rank: failure.exitcode for rank, failure in result.failures.items()} == {0: -9, 1: -9}
+    assert "which was killed from outside" in result.failures[0].message
+
+
+def test_a_killed_keeper_leaves_no_process_of_a_workers_session(post):
+    """A job of a shell has a process group of its own."""
+    script = f"set -m; sleep 1000 & echo $! > {post.path}; exec sleep 1000"
+    context = start_processes("set", "bash", {0: ("-c", script)}, {0: {}}, DefaultLogsSpecs())
+    try:
+        pids = post.pids(1)
+        os.kill(context._keeper.keeper_pid, signal.SIGKILL)
+        assert context.wait().is_failed()
+        assert wait_for_end(pids) == []
+    finally:
+        context.close(timeout=0)

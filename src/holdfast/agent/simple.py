@@ -243,7 +243,7 @@ class SimpleElasticAgent(ElasticAgent):
             ids = self._start_workers(worker_group)
         started_s = time.monotonic() - began
         for worker in worker_group.workers:
-            worker.id = ids[worker.local_rank]
+            worker.id = ids.get(worker.local_rank)  # None if its keeper was killed first, or its lease was over
         self._serve_store(worker_group)
         self._hear(Started())
         self._run_events.attempt_started(self._restart_count(), self._waited_s, started_s)

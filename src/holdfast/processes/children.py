@@ -11,6 +11,10 @@ from contextlib import suppress
 
 from holdfast import procfs
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
 
 def end_children() -> None:
     """Kill and reap all children. The last resort of a keeper that has failed."""
@@ -56,3 +60,16 @@ def signal_group(leader: int, signum: int) -> None:
             os.kill(leader, each)  # forked, but not a group leader yet
         except PermissionError:
             pass  # the whole group changed its user; in the end `stuck` names it
+
+
+def kill_sessions(leaders: Collection[int]) -> None:
+    """Kill all processes in the sessions that these processes began, whatever group they are in."""
+    for leader in leaders:  # the groups first: that needs no search
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(leader, signal.SIGKILL)
+    if not leaders or os.readlink("/proc/self") != str(os.getpid()):  # it may show another pid namespace
+        return
+    for pid in procfs.processes():
+        with suppress(OSError, IndexError):  # it has ended, or is another user's
+            if procfs.stat(pid).session in leaders:
+                os.kill(pid, signal.SIGKILL)

@@ -143,10 +143,6 @@ class PContext:
         _wait(keeper, lambda: keeper.is_started)
         if keeper.error is not None:
             raise keeper.error
-        if keeper.keeper_died:
-            from holdfast.errors import InfrastructureError
-
-            raise InfrastructureError(f"{self.name}: the keeper, PID {keeper.keeper_pid}, was killed as it began")
         from holdfast.processes.oom import OomWatch
 
         with Uninterrupted():

@@ -194,10 +194,7 @@ class _Keeper:
             self._watch(self._agent, self._agent_died)
         self._start_all()
         while self._has_children():
-            self._fence = read_fence(self._shared) if self._life.phase in HEED_FENCE else None
-            if self._fence is not None and time.monotonic() >= self._fence:
-                self._fence = None
-                self._step(FencePassed())
+            self._check_fence()
             self._check_deadline()
             self._wait()
         self._fence = None  # no process is left to kill
@@ -213,6 +210,15 @@ class _Keeper:
     def _step(self, event: object) -> None:
         for effect, signum in self._life.step(event, time.monotonic()):
             self._effects[effect](signum)
+
+    def _check_fence(self) -> bool:
+        """Kill the set if it has lived for too long. False if it has."""
+        self._fence = read_fence(self._shared) if self._life.phase in HEED_FENCE else None
+        if self._fence is None or time.monotonic() < self._fence:
+            return True
+        self._fence = None
+        self._step(FencePassed())
+        return False
 
     def _check_deadline(self) -> None:
         if self._life.deadline is not None and time.monotonic() >= self._life.deadline:
@@ -250,6 +256,8 @@ class _Keeper:
             self._tell("started")
 
         for launch in self._launches:
+            if not self._check_fence():  # the agent was stopped for so long before the start
+                break
             self._hearing.open(launch)
             try:
                 pid = os.fork()

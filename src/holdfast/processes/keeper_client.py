@@ -9,7 +9,7 @@ import signal
 import time
 from contextlib import suppress
 
-from holdfast.processes.children import is_child
+from holdfast.processes.children import is_child, kill_sessions
 from holdfast.processes.console_relay import COUNT_BYTES, counts_offset
 from holdfast.processes.fence import write_fence
 from holdfast.processes.interruption import Uninterrupted, handlers
@@ -331,13 +331,15 @@ class KeeperClient:
                 raise AssertionError(f"the keeper said {kind!r}")
 
     def _lose_keeper(self) -> None:
-        """The keeper was killed. The kernel has ended its workers with it; kill their groups."""
+        """The keeper was killed. The kernel has ended its workers with it; kill their groups and sessions.
+
+        A worker that the keeper had not started yet counts as killed, too.
+        """
         self.keeper_died = True
-        for rank, pid in self.pids.items():
-            if rank not in self.exits:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(pid, signal.SIGKILL)
-                self.exits[rank] = Exit(-signal.SIGKILL, time.time(), 0, on_its_own=not self._stopping)
+        lost = [rank for rank in self._ranks if rank not in self.exits]
+        kill_sessions({self.pids[rank] for rank in lost if rank in self.pids})
+        for rank in lost:
+            self.exits[rank] = Exit(-signal.SIGKILL, time.time(), 0, on_its_own=not self._stopping)
         self._end()
 
     def _end(self) -> None:

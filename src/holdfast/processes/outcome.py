@@ -141,7 +141,7 @@ class Outcome:
 
         failure = ProcessFailure(
             local_rank=rank,
-            pid=self._keeper.pids[rank],
+            pid=self._keeper.pids.get(rank, self._keeper.keeper_pid),  # the keeper may be killed before it starts it
             exitcode=exit_.code,
             error_file=self._logs.error_files[rank],
             evidence=self._evidence(rank, exit_),
