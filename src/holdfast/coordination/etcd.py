@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any, TypeVar
 
-    from holdfast.coordination.etcd_connection import Member
+    from holdfast.coordination.etcd_member import Member
     from holdfast.coordination.etcd_rpc import Methods, Unary
     from holdfast.coordination.model import Compare, Operation, Transaction
     from holdfast.coordination.store import Watch

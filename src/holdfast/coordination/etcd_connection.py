@@ -14,8 +14,7 @@ import socket
 from contextlib import contextmanager, suppress
 
 from holdfast.coordination import etcd_messages as messages
-from holdfast.coordination.errors import BadAnswerError, CoordinationError, StoreRefusedError, StoreUnavailableError
-from holdfast.coordination.etcd_answers import ANSWER_MAX_BYTES
+from holdfast.coordination.errors import BadAnswerError, CoordinationError, StoreUnavailableError
 from holdfast.coordination.etcd_errors import (
     FROM_ETCD,
     InsecureError,
@@ -28,18 +27,19 @@ from holdfast.coordination.etcd_errors import (
     as_ours,
     most_telling,
 )
-from holdfast.coordination.etcd_rpc import Methods, load_grpc
+from holdfast.coordination.etcd_member import Member, name_of, open_channel
+from holdfast.coordination.etcd_race import Race
+from holdfast.coordination.etcd_rpc import load_grpc
 from holdfast.coordination.etcd_security import check_password
 from holdfast.errors.tree import InputError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-    from typing import Any, TypeAlias
+    from typing import Any
 
+    from holdfast.coordination.etcd_member import Endpoint
     from holdfast.coordination.etcd_security import TlsFiles
-
-    Endpoint: TypeAlias = tuple[str, int]
 
 OVERDUE_SHARE = 1 / 12
 """The share of a request's timeout after which its answer is overdue, and another member is asked, too."""
@@ -50,35 +50,8 @@ SILENCE_SHARE = 1 / 4
 PAUSE_SHARE = 1 / 16
 """The pause, as a share, before asking members again that cannot serve, such as during an election."""
 
-PING_INTERVAL_S = 7.0
-"""The interval of pings on a silent connection with a watch. By default etcd penalises intervals below 5 s."""
-
-RECONNECT_MAX_S = 1.0
-"""The longest back-off of gRPC before it reconnects."""
-
 NEEDS_LEADER = ("hasleader", "true")
 """The metadata of a request that a member without a leader must refuse."""
-
-
-class Member:
-    """One member of the cluster, while the connection to it is open."""
-
-    def __init__(self, endpoint: Endpoint, channel: Any) -> None:
-        self.endpoint = endpoint
-        self.name = name_of(endpoint)
-        self.channel = channel
-        self.methods = Methods(channel, self.name)
-        self.can_serve = True
-        """Whether the member had a leader when it last answered."""
-
-        self.has_answered = False
-        """Whether the member ever answered. Until then, silence may mean that connecting takes long."""
-
-        self.is_checked = False
-        """Whether a sign of life is awaited."""
-
-        self.fault = ""
-        """The member's last malformed answer, described."""
 
 
 class EtcdConnection:
@@ -188,7 +161,7 @@ class EtcdConnection:
         asked before may still answer. If all have failed, and none with `NotDoneError`, raises the most telling error.
         """
         loop = asyncio.get_running_loop()
-        race = _Race()
+        race = Race()
         try:
             while True:
                 for endpoint in self._endpoints[self._first :] + self._endpoints[: self._first]:
@@ -208,7 +181,9 @@ class EtcdConnection:
     async def _attempt(self, endpoint: Endpoint, ask: Callable[[Member], Awaitable[Any]]) -> tuple[Member, Any]:
         member = self._members.get(endpoint)
         if member is None:
-            member = self._members[endpoint] = Member(endpoint, self._open_channel(endpoint))
+            member = self._members[endpoint] = Member(
+                endpoint, open_channel(self._grpc, endpoint, self._tls_files, self.answer_timeout_s)
+            )
         return member, await ask(member)
 
     def _heard(self, member: Member) -> None:
@@ -284,9 +259,9 @@ class EtcdConnection:
             if task is None or task.cancelling():
                 raise
             # The request was cancelled, not this task: another request failed, and the connection was closed.
-            ours, is_heard = _given_up(member), False
+            ours, is_heard = member.given_up(), False
         except self._grpc.aio.UsageError:  # the connection was closed before the request was sent
-            ours, is_heard = _given_up(member), False
+            ours, is_heard = member.given_up(), False
         else:
             return
         if isinstance(ours, InsecureError) and self._cluster_id is not None:
@@ -318,7 +293,7 @@ class EtcdConnection:
     def _check_on(self, member: Member, *, others_can_serve: bool = False) -> None:
         if member.has_answered and not member.is_checked and not self._is_closed:
             member.is_checked = True
-            self._do(self._wait_for_sign_of_life(member, others_can_serve=others_can_serve))
+            _start(self._background, self._wait_for_sign_of_life(member, others_can_serve=others_can_serve))
 
     async def _wait_for_sign_of_life(self, member: Member, *, others_can_serve: bool) -> None:
         try:
@@ -343,12 +318,7 @@ class EtcdConnection:
             self._first = (self._endpoints.index(member.endpoint) + 1) % len(self._endpoints)
         if self._members.get(member.endpoint) is member:
             del self._members[member.endpoint]
-            self._do(member.channel.close())
-
-    def _do(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+            _start(self._background, member.channel.close())
 
     async def close(self) -> None:
         self._is_closed = True
@@ -391,25 +361,6 @@ class EtcdConnection:
                 member.can_serve = False
                 raise NoLeaderError(f"etcd at {member.name} is a learner, which cannot serve jobs yet")
 
-    def _open_channel(self, endpoint: Endpoint) -> Any:
-        options = {
-            "grpc.enable_http_proxy": 0,
-            "grpc.use_local_subchannel_pool": 1,  # a new connection does not share an old one's back-off
-            "grpc.min_reconnect_backoff_ms": int(1000 * self.answer_timeout_s),  # how long connecting may take
-            "grpc.initial_reconnect_backoff_ms": int(100 * RECONNECT_MAX_S),
-            "grpc.max_reconnect_backoff_ms": int(1000 * RECONNECT_MAX_S),
-            "grpc.keepalive_time_ms": int(1000 * PING_INTERVAL_S),
-            "grpc.keepalive_timeout_ms": int(1000 * self.answer_timeout_s),
-            "grpc.http2.max_pings_without_data": 0,
-            "grpc.max_receive_message_length": ANSWER_MAX_BYTES,
-            "grpc.max_send_message_length": -1,
-        }
-        target = name_of(endpoint)
-        if self._tls_files is None:
-            return self._grpc.aio.insecure_channel(target, options=list(options.items()))
-        credentials = self._grpc.ssl_channel_credentials(*self._tls_files.read())
-        return self._grpc.aio.secure_channel(target, credentials, options=list(options.items()))
-
     async def _authenticate(self, member: Member) -> None:
         assert self._credentials is not None
         name, password = self._credentials
@@ -425,71 +376,8 @@ class EtcdConnection:
         self._has_authenticated = True
 
 
-class _Race:
-    """Concurrent requests to several members; the first answer wins."""
-
-    def __init__(self) -> None:
-        self.answer: tuple[Member, Any]
-        self.errors: dict[Endpoint, CoordinationError] = {}
-        """The last error of each member that failed."""
-
-        self._attempts: dict[asyncio.Task[Any], Endpoint] = {}
-
-    def start(self, endpoint: Endpoint, attempt: Coroutine[Any, Any, Any]) -> None:
-        task = asyncio.get_running_loop().create_task(attempt)
-        task.add_done_callback(_look_at)
-        self._attempts[task] = endpoint
-
-    async def has_answer(self, until: float, *, in_spite_of_errors: bool = False) -> bool:
-        """Wait until `until` for the answer, or for an error.
-
-        Raises:
-            CoordinationError: a member has answered with an error that all others would give.
-        """
-        loop = asyncio.get_running_loop()
-        while True:
-            timeout_s = max(0.0, until - loop.time())
-            if not self._attempts:
-                await asyncio.sleep(timeout_s if in_spite_of_errors else 0.0)
-                return False
-            done, _ = await asyncio.wait(self._attempts, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-            if any(self._take(attempt) for attempt in done):
-                return True
-            if not in_spite_of_errors or not done:
-                return False
-
-    def _take(self, attempt: asyncio.Task[Any]) -> bool:
-        endpoint = self._attempts.pop(attempt)
-        try:
-            self.answer = attempt.result()
-        except (StoreUnavailableError, StoreRefusedError) as error:
-            self.errors[endpoint] = error
-            return False
-        return True
-
-    def is_lost(self, members: int) -> bool:
-        """Whether all members have failed, and none with `NotDoneError`, so that waiting is useless."""
-        return (
-            not self._attempts
-            and len(self.errors) == members
-            and not any(isinstance(error, NotDoneError) for error in self.errors.values())
-        )
-
-    def close(self) -> None:
-        for attempt in self._attempts:
-            attempt.cancel()
-
-
-def _look_at(attempt: asyncio.Task[Any]) -> None:
-    """Retrieve the exception of a finished attempt: nobody may be waiting, and asyncio would warn."""
-    if not attempt.cancelled():
-        attempt.exception()
-
-
-def _given_up(member: Member) -> StoreUnavailableError:
-    return StoreUnavailableError(member.fault or f"etcd at {member.name} was given up")
-
-
-def name_of(endpoint: Endpoint) -> str:
-    host, port = endpoint
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+def _start(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:
+    """Run `work` in the background, as one of these tasks until it ends."""
+    task = asyncio.get_running_loop().create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
