@@ -18,7 +18,7 @@ from holdfast.rendezvous.records import Keys, Node, StacksRequest
 
 if TYPE_CHECKING:
     from holdfast.rendezvous.decision import Leave, Stop
-    from holdfast.rendezvous.records import Generation
+    from holdfast.rendezvous.records import End, Generation
 
 ADDRESS = "127.0.0.1"
 TOKEN = b"the token of the benchmark"
@@ -49,6 +49,10 @@ class Agent:
     def status(self, text: str) -> None: ...
 
     def stacks(self, request: StacksRequest) -> None: ...
+
+    def recorded(self, generation: int) -> None: ...
+
+    def closed(self, end: End) -> None: ...
 
 
 async def serve(*, has_tls: bool) -> None:

@@ -147,7 +147,7 @@ def test_a_stop_that_comes_after_the_agent_has_stopped_is_not_for_the_next_round
     until_over(b)
     until_over(a)
     again = nodes.seek(a, b)
-    a._say(Stopped(1, "the last round is broken", may_finish=False))
+    a._bridge.news.tell(Stopped(1, "the last round is broken", may_finish=False))
     assert [seeking.result(PATIENCE_S).generation for seeking in again] == [2, 2]
     assert a.round_over() is None
 
@@ -358,14 +358,14 @@ def fail_in_step(handler):
     def step(now):
         raise Oops(now)
 
-    handler._member.membership.step = step
+    handler._bridge.session._membership.step = step
 
 
 def fail_in_an_answer(handler):
     def kept(*_):
         raise Oops
 
-    handler._member.membership.kept = kept
+    handler._bridge.session._membership.kept = kept
 
 
 def fail_in_the_thread(handler):
@@ -374,7 +374,7 @@ def fail_in_the_thread(handler):
     def leave():
         raise SystemExit("a plug-in has left")
 
-    handler._thread.tell(leave)
+    handler._bridge._thread.tell(leave)
 
 
 @pytest.mark.parametrize("fail", [fail_in_step, fail_in_an_answer, fail_in_the_thread])
@@ -421,8 +421,8 @@ def test_what_nobody_catches_in_the_loop_is_told_and_is_not_the_end(nodes, caplo
     a, b = nodes.add(), nodes.add()
     nodes.meet(a, b)
     done = threading.Event()
-    a._thread.tell(int, "no number")
-    a._thread.tell(done.set)
+    a._bridge.tell(int, "no number")
+    a._bridge.tell(done.set)
     assert done.wait(PATIENCE_S)
     assert "holdfast has a bug, and goes on" in caplog.text
     assert "ValueError" in caplog.text
@@ -447,7 +447,7 @@ def test_the_host_stays_for_the_others_though_it_loses_the_connection_to_itself(
         done = pool.submit(host.wait_for_end, PATIENCE_S)
         assert other.wait_for_end(PATIENCE_S)
         assert done.result(PATIENCE_S)
-    thread, store = host._thread, host._store
+    thread, store = host._bridge._thread, host._bridge.session.store
     watches = threading.Event()
     follow = store.watch
 
@@ -463,7 +463,7 @@ def test_the_host_stays_for_the_others_though_it_loses_the_connection_to_itself(
     leaving = nodes.submit(host, host.shutdown)
     assert watches.wait(PATIENCE_S), "it does not wait for the others"
     thread.call(lose_connection())
-    assert other._thread.call(other._store.get(Keys("run").end)) is not None, "nobody serves any more"
+    assert other._bridge.ask(other._bridge.session.store.get(Keys("run").end)) is not None, "nobody serves any more"
     assert not leaving.done()
     assert nodes.together("shutdown", other) == [True]
     leaving.result(PATIENCE_S)
@@ -475,8 +475,8 @@ def test_a_done_node_that_breaks_has_succeeded_unless_by_a_bug(nodes, error, cap
     nodes.meet(a, b)
     with pytest.raises(TimeoutError):
         a.wait_for_end(0.2)
-    assert a._member.membership.me.is_done_published
-    a._thread.tell(a._member.break_down, error)
+    assert a._bridge.session._membership.me.is_done_published
+    a._bridge.tell(a._bridge.session._listener.member.break_down, error)
     until_told(a)
     assert a.wait_for_end(PATIENCE_S) is isinstance(error, StoreRefusedError)
     assert ("the end of the job could not be read: no" in caplog.text) is isinstance(error, StoreRefusedError)

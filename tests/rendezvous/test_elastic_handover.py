@@ -14,12 +14,14 @@ import pytest
 
 from holdfast.coordination.errors import StoreRefusedError
 from holdfast.rendezvous import RendezvousConnectionError, RendezvousParameters
+from holdfast.rendezvous.bridge import Bridge
 from holdfast.rendezvous.decision import Leave, Me, Stop
 from holdfast.rendezvous.elastic import ElasticRendezvous
 from holdfast.rendezvous.elastic_settings import ElasticSettings
 from holdfast.rendezvous.errors import RendezvousClosedError
+from holdfast.rendezvous.group_listener import GroupListener
 from holdfast.rendezvous.handover import Handover
-from holdfast.rendezvous.records import End, EndKind, Generation, Member, StacksRequest
+from holdfast.rendezvous.records import End, EndKind, Generation, Keys, Member, StacksRequest
 
 PATIENCE_S = 60.0
 
@@ -28,18 +30,31 @@ class StuckError(Exception):
     """The agent sleeps, and nothing will wake it."""
 
 
-class ScriptedThread:
-    """Where the member would live: it runs nothing, and tells the test that the agent has asked for a place."""
+class ScriptedBridge(Bridge):
+    """A bridge to nowhere: the other end runs nothing, and the agent sleeps in the test."""
 
-    def __init__(self, rendezvous):
-        self._rendezvous = rendezvous
+    def __init__(self, sleep):
+        self.is_open = True
+        self.news = Handover()
+        self.session = SimpleNamespace(seek=self._seek, succeed=None)
+        self.seeks = 0
+        self._sleep = sleep
 
-    def start(self, coroutine):
-        coroutine.close()
-        self._rendezvous.seeks += 1
+    def _seek(self, *_):
+        self.seeks += 1
+
+    def start(self, _):
+        """The script decides what follows from it."""
 
     def tell(self, *_):
         """The script decides what follows from it."""
+
+    def blocking_store(self):
+        """No test uses it."""
+
+    def wait(self, deadline, meanwhile=None):
+        del deadline, meanwhile
+        self._sleep()
 
 
 class Scripted(ElasticRendezvous):
@@ -51,20 +66,25 @@ class Scripted(ElasticRendezvous):
     def __init__(self, said_at_once=()):
         params = RendezvousParameters("c10d", "localhost:1", "run", 1, 2)
         super().__init__("c10d", "run", ElasticSettings(params, {}))
-        me = Me(node="a.1")
-        membership = SimpleNamespace(me=me, view=None, has_joined=True)
-        self._member = SimpleNamespace(membership=membership, succeed=None)
-        self._handover = Handover()
-        self._thread = ScriptedThread(self)
-        self._store = object()
-        self.seeks = 0
+        self._bridge = ScriptedBridge(self.sleep)
+        self._membership = SimpleNamespace(me=Me(node="a.1"), view=None, has_joined=True)
+        self._listener = GroupListener(
+            *("run", Keys("run"), self._membership, None),
+            tell=self._bridge.news.tell,
+            start_in_loop=None,
+            fencing=self._fencing,
+        )
+        self._listener.member = SimpleNamespace(trouble="", replaced="")
         self.script = []
         self._said_at_once = iter(said_at_once)
 
+    @property
+    def seeks(self):
+        return self._bridge.seeks
+
     def runs(self, generation):
         """The member counts that generation as the one whose workers run here."""
-        membership = self._member.membership
-        membership.me = Me(node="a.1", running=generation)
+        self._membership.me = Me(node="a.1", running=generation)
 
     def say(self, count=1):
         for _ in range(min(count, len(self.script))):
@@ -80,15 +100,8 @@ class Scripted(ElasticRendezvous):
                 raise StuckError
             self.say(next(self._said_at_once, 1))
 
-    def _wait_for_news(self, deadline, meanwhile=None):
-        del deadline, meanwhile
-        self.sleep()
-
-    def _info(self):
-        return self._current().number
-
     def close(self):
-        self._handover.close()
+        self._bridge.news.close()
 
     # What the member says
 
@@ -97,25 +110,25 @@ class Scripted(ElasticRendezvous):
 
         def say():
             self.runs(number)
-            self.start(Generation(number, members, "127.0.0.1", 1, 0, 0))
+            self._listener.start(Generation(number, members, "127.0.0.1", 1, 0, 0))
 
         return say
 
     def stopped(self, number, reason=None):
         def say():
             self.runs(number)
-            self.stop(Stop(reason or f"generation {number} is broken"))
+            self._listener.stop(Stop(reason or f"generation {number} is broken"))
 
         return say
 
-    def asked(self, number):
-        return lambda: self.stacks(StacksRequest(number, f"request {number}", "b.1", "a person asks"))
+    def asked(self, number, node="b.1"):
+        return lambda: self._listener.stacks(StacksRequest(number, f"request {number}", node, "a person asks"))
 
     def left(self, kind=EndKind.CLOSED):
-        return lambda: self.leave_group(Leave(End(kind, "the job is over"), "the job is over"))
+        return lambda: self._listener.leave_group(Leave(End(kind, "the job is over"), "the job is over"))
 
     def broke(self):
-        return lambda: self.break_down(StoreRefusedError("not with this token"))
+        return lambda: self._listener.break_down(StoreRefusedError("not with this token"))
 
 
 @pytest.fixture
@@ -157,7 +170,7 @@ def until_over(agent):
 def test_a_stop_that_follows_the_start_at_once_is_heard(scripted, portions):
     agent = scripted(*portions)
     agent.script = [agent.started(1), agent.stopped(1)]
-    assert agent.next_rendezvous() == 1
+    assert agent.next_rendezvous().generation == 1
     assert until_over(agent).reason == "generation 1 is broken"
 
 
@@ -166,7 +179,7 @@ def test_round_after_round_is_broken_as_it_starts(scripted, portions):
     agent = scripted(*portions)
     for number in (1, 2, 3):
         agent.script = [agent.started(number), agent.stopped(number)]
-        assert agent.next_rendezvous() == number
+        assert agent.next_rendezvous().generation == number
         assert until_over(agent).reason == f"generation {number} is broken"
 
 
@@ -180,7 +193,7 @@ def test_a_breakdown_that_follows_the_start_at_once_is_heard(scripted):
 def test_a_breakdown_ends_the_round_and_there_is_no_other(scripted):
     agent = scripted()
     agent.script = [agent.started(1), agent.stopped(1), agent.broke()]
-    assert agent.next_rendezvous() == 1
+    assert agent.next_rendezvous().generation == 1
     agent.say(2)
     assert "not with this token" in until_over(agent).reason
     with pytest.raises(RendezvousConnectionError, match="not with this token"):
@@ -193,10 +206,10 @@ def test_a_stop_of_the_last_round_is_not_for_the_next(scripted, said_before):
     """The workers ended by themselves, and the agent asked for a place before or after the member said stop."""
     agent = scripted()
     agent.script = [agent.started(1)]
-    assert agent.next_rendezvous() == 1
+    assert agent.next_rendezvous().generation == 1
     agent.script = [agent.stopped(1), agent.started(2)]
     agent.say(said_before)
-    assert agent.next_rendezvous() == 2
+    assert agent.next_rendezvous().generation == 2
     assert agent.round_over() is None
     assert not agent.is_readable()
 
@@ -208,7 +221,7 @@ ORDERS = sorted(set(itertools.permutations(("say", "say", "say", "round_over", "
 def test_whatever_the_agent_asks_between_it_does_not_sleep_over_the_end_of_its_round(scripted, order):
     agent = scripted()
     agent.script = [agent.started(1)]
-    assert agent.next_rendezvous() == 1
+    assert agent.next_rendezvous().generation == 1
     agent.script = [agent.asked(1), agent.stopped(1), agent.asked(1)]
     is_told, wishes = False, 0
     for step in order:
@@ -232,7 +245,7 @@ def test_whatever_the_agent_asks_between_it_does_not_sleep_over_the_end_of_its_r
 def test_a_done_node_hears_how_it_goes_on(scripted, portions, is_needed_again):
     agent = scripted(1, *portions)
     agent.script = [agent.started(1)]
-    assert agent.next_rendezvous() == 1
+    assert agent.next_rendezvous().generation == 1
     last = agent.stopped(1) if is_needed_again else agent.left(EndKind.SUCCEEDED)
     agent.script = [agent.asked(1), agent.asked(1), last]
     assert agent.wait_for_end(PATIENCE_S) is not is_needed_again
@@ -259,7 +272,7 @@ def test_a_done_node_answers_meanwhile_and_still_hears_how_it_goes_on(scripted, 
     answering = Answering(agent)
     agent.do_meanwhile(answering)
     agent.script = [agent.started(1)]
-    assert agent.next_rendezvous() == 1
+    assert agent.next_rendezvous().generation == 1
     last = agent.stopped(1) if is_needed_again else agent.left(EndKind.SUCCEEDED)
     agent.script = [agent.asked(1), agent.asked(1), last]
     assert agent.wait_for_end(PATIENCE_S) is not is_needed_again
@@ -279,6 +292,15 @@ def test_a_request_for_stacks_is_there_once_and_only_in_its_round(scripted):
     agent.asked(1)()
     agent.script = [agent.started(2)]
     agent.next_rendezvous()
+    assert agent.stacks_wanted() is None
+
+
+def test_a_request_of_this_node_itself_is_not_answered(scripted):
+    agent = scripted()
+    agent.script = [agent.started(1)]
+    agent.next_rendezvous()
+    agent.asked(1, node="a.1")()
+    assert not agent.is_readable()
     assert agent.stacks_wanted() is None
 
 

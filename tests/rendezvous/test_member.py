@@ -44,6 +44,12 @@ class Listener:
     def stacks(self, request):
         pass
 
+    def recorded(self, generation):
+        pass
+
+    def closed(self, end):
+        pass
+
     def break_down(self, error):
         self.broke.append(error)
 

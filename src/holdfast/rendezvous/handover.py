@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from holdfast.rendezvous.records import End, Generation, StacksRequest
 
 
+class Reached(Struct, frozen=True):
+    """The store has answered for the first time. From now on this node takes part, and can end the job."""
+
+
 class Started(Struct, frozen=True):
     """A generation begins, and this node has a rank in it. `hosting` has the ports that rank 0 holds for all."""
 
@@ -43,7 +47,8 @@ class Left(Struct, frozen=True):
     """This node has left the group. `end` is the job's end, or None if it could not be read.
 
     `is_recorded` if the store has recorded that all workers of this node succeeded, `is_refused` if the job can never
-    let this node in.
+    let this node in. `has_joined` if this node was ever in the group. `trouble` is why the store did not do what this
+    node asked for, and `replaced` that another store answers in its place; "" for neither.
     """
 
     end: End | None
@@ -52,6 +57,9 @@ class Left(Struct, frozen=True):
     is_cut_off: bool = False
     is_recorded: bool = False
     is_refused: bool = False
+    has_joined: bool = False
+    trouble: str = ""
+    replaced: str = ""
 
 
 class Broke(Struct, frozen=True):
@@ -61,20 +69,32 @@ class Broke(Struct, frozen=True):
     is_recorded: bool = False
 
 
+class Recorded(Struct, frozen=True):
+    """The store has recorded that all workers of this node succeeded in that generation."""
+
+    generation: int
+
+
+class Ended(Struct, frozen=True):
+    """The job has ended. The workers of this node may still run: `Stopped` or `Left` follows."""
+
+    end: End
+
+
 class StacksAsked(Struct, frozen=True):
     """Another node asks for the stacks of this node's workers."""
 
     request: StacksRequest
 
 
-Event: TypeAlias = Started | Stopped | Left | Broke | StacksAsked
+Event: TypeAlias = Reached | Started | Stopped | Recorded | Ended | Left | Broke | StacksAsked
 
 
 class Handover:
     """The queue and the agent's end of it. The member's thread calls `tell`; the agent's thread calls everything else.
 
-    `started`, `stopped`, `left` and `broke` are the agent's knowledge of its round. Only `take_in` and `seek` change
-    them, so no other thread can reset a fact.
+    `started`, `stopped`, `is_recorded`, `left` and `broke` are the agent's knowledge of its round, `is_reached` and
+    `end` that of the job. Only `take_in` and `seek` change them, so no other thread can reset a fact.
     """
 
     def __init__(self) -> None:
@@ -82,6 +102,9 @@ class Handover:
         self.stopped: Stopped | None = None
         self.left: Left | None = None
         self.broke: Broke | None = None
+        self.is_reached = False
+        self.is_recorded = False
+        self.end: End | None = None
         self._stacks: StacksRequest | None = None
         self._is_end_told = True
         # One thread appends and the other pops from the other end. Each of these is atomic in the interpreter.
@@ -100,6 +123,7 @@ class Handover:
     def seek(self) -> None:
         """Forget the last round: the agent has no workers and wants another round."""
         self.started = self.stopped = self._stacks = None
+        self.is_recorded = False
         self._is_end_told = self.left is None and self.broke is None
 
     def take_in(self) -> None:
@@ -131,10 +155,17 @@ class Handover:
         """Close the descriptor. Call this only after the member's thread has ended: the number may be reused."""
         os.close(self._hint)
 
-    def _learn(self, event: Event) -> None:
+    def _learn(self, event: Event) -> None:  # noqa: C901 - one case for each event
         match event:
             case Started():
                 self.started, self.stopped, self._stacks = event, None, None
+                self.is_recorded = False
+            case Reached():
+                self.is_reached = True
+            case Recorded():
+                self.is_recorded = self.is_recorded or self._is_current(event.generation)
+            case Ended():
+                self.end = event.end
             case Stopped():
                 if self._is_current(event.generation):
                     self.stopped = event

@@ -37,6 +37,12 @@ if TYPE_CHECKING:
 
         def stacks(self, request: StacksRequest) -> None: ...
 
+        def recorded(self, generation: int) -> None:
+            """The store has recorded that all workers of this node succeeded."""
+
+        def closed(self, end: End) -> None:
+            """The job has ended. Called once, before `stop` or `leave_group`."""
+
         def break_down(self, error: BaseException) -> None:
             """The member stops here and reports nothing more. Called once.
 
@@ -70,6 +76,8 @@ class Member:
         self._timer: asyncio.TimerHandle | None = None
         self._status = ""
         self._stacks_id = ""
+        self._recorded = 0
+        self._is_closed = False
         self._faults = 0
         self._complain_at = 0.0
         self._has_ended = False
@@ -140,7 +148,9 @@ class Member:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for effect in self._membership.step(self._loop.time()):
+        effects = self._membership.step(self._loop.time())
+        self._tell_facts()
+        for effect in effects:
             self._carry_out(effect)
         if self._membership.status != self._status:
             self._status = self._membership.status
@@ -155,6 +165,16 @@ class Member:
             self._listener.stacks(view.stacks)
         if self._membership.wake_at is not None:
             self._timer = self._loop.call_at(self._membership.wake_at, self._step)
+
+    def _tell_facts(self) -> None:
+        """Tell the listener what the store says about this node and its job, before the effects that follow from it."""
+        me, view = self._membership.me, self._membership.view
+        if me.is_done_published and me.done != self._recorded:
+            self._recorded = me.done
+            self._listener.recorded(me.done)
+        if view is not None and view.end is not None and not self._is_closed:
+            self._is_closed = True
+            self._listener.closed(view.end)
 
     def _complain(self, count: int, faults: list[str]) -> None:
         """Log unreadable records: the first one at once, later ones together every `COMPLAIN_S`."""

@@ -1,0 +1,294 @@
+"""One node's session in a store: from opening the store to giving back the lease.
+
+Everything here runs in the member's thread, on its event loop. The agent's thread gets events through `tell`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from holdfast.coordination.errors import StoreUnavailableError
+from holdfast.coordination.mirror import Mirror, follow
+from holdfast.coordination.model import Delete, Modified, Put, Transaction, absent
+from holdfast.logger import get_logger
+from holdfast.rendezvous.addresses import own_addresses, told_to_others
+from holdfast.rendezvous.errors import RendezvousClosedError, RendezvousTimeoutError
+from holdfast.rendezvous.group_listener import SAY_AFTER_S, GroupListener
+from holdfast.rendezvous.handover import Broke, Reached
+from holdfast.rendezvous.member import Member
+from holdfast.rendezvous.member_addresses import interface_addresses
+from holdfast.rendezvous.membership import RETRY_S, Membership
+from holdfast.rendezvous.records import Keys, StacksRequest, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import Any
+
+    from holdfast.coordination.store import CoordinationStore
+    from holdfast.rendezvous.decision import Settings
+    from holdfast.rendezvous.elastic_settings import ElasticSettings
+    from holdfast.rendezvous.fencing import Fencing
+    from holdfast.rendezvous.handover import Event
+    from holdfast.rendezvous.reasons import Reasons
+    from holdfast.rendezvous.records import End, Failure, Generation, Node
+
+log = get_logger(__name__)
+
+
+class Session:
+    """A node in a group, with its store. `store` is set once the store is open."""
+
+    def __init__(
+        self,
+        settings: ElasticSettings,
+        reasons: Reasons,
+        fencing: Fencing,
+        *,
+        tell: Callable[[Event], None],
+        start_in_loop: Callable[[Coroutine[Any, Any, None]], object],
+        local_addr: str | None = None,
+        made_s: float | None = None,
+    ) -> None:
+        """`made_s` is when the agent began, on the boot clock, if it is not the first one in its process."""
+        self.store: CoordinationStore | None = None
+        self._settings = settings
+        self._place = settings.place
+        self._reasons = reasons
+        self._run_id = reasons.run_id
+        self._keys = Keys(reasons.run_id)
+        self._fencing = fencing
+        self._tell = tell
+        self._start_in_loop = start_in_loop
+        self._local_addr = local_addr
+        self._made_s = made_s
+        self._membership: Membership | None = None
+        self._listener: GroupListener | None = None
+        self._address = ""
+        self._addresses: tuple[str, ...] = ()
+        self._listens_on = ""
+
+    # Words of the agent. Before the node takes part, nobody hears them.
+
+    async def seek(self, node: Node, limits: Settings) -> None:
+        """Seek a place in the next round. Every error is told."""
+        try:
+            await self._seek_a_place(node, limits)
+        except Exception as error:  # noqa: BLE001 - the agent waits for an answer, so every error must reach it
+            if self._listener is None:
+                self._tell(Broke(error))
+            else:
+                self._listener.member.break_down(error)
+
+    def fail(self, failure: Failure) -> None:
+        """A worker failed: of this node, unless the failure names another one."""
+        if self._listener is not None and self._membership is not None:
+            node = failure.node or self._membership.me.node
+            self._listener.member.fail(replace(failure, node=node))
+
+    def succeed(self) -> None:
+        if self._listener is not None:
+            self._listener.member.succeed()
+
+    def announce_leave(self, reason: str) -> None:
+        if self._listener is not None:
+            self._listener.member.announce_leave(reason)
+
+    def close_job(self, end: End) -> None:
+        if self._listener is not None:
+            self._listener.member.close(end)
+
+    # Questions of the agent
+
+    async def ask_for_stacks(self, generation: int, request_id: str, reason: str) -> bool:
+        """Ask the other nodes for their stacks; False if another node has asked before, or the round is over."""
+        membership, store = self._membership, self.store
+        assert membership is not None
+        assert store is not None
+        me, view = membership.me, membership.view
+        if view is None or view.generation is None or view.generation.number != generation:
+            return False
+        # One request at a time: two nodes that wait for each other would not answer. The request is bound to the lease,
+        # so it disappears with a node that is lost.
+        guards = (Modified(self._keys.generation, view.generation_revision), absent(self._keys.broken))
+        put = Put(self._keys.stacks, encode(StacksRequest(generation, request_id, me.node, reason)), me.lease)
+        transaction = Transaction((*guards, absent(self._keys.end), absent(self._keys.stacks)), (put,))
+        return (await store.transact(transaction)).succeeded
+
+    async def stacks_gathered(self) -> None:
+        assert self.store is not None
+        await self.store.transact(Transaction((), (Delete(self._keys.stacks),)))
+
+    async def count_waiting(self) -> int:
+        """How many nodes wait to be let in, if this node leads; 0 if it does not."""
+        view = None if self._membership is None else self._membership.view
+        if view is None or view.generation is None or not view.is_whole:
+            return 0
+        return len(view.nodes.keys() - {each.node for each in view.generation.members})
+
+    async def missing(self, generation: Generation) -> list[str]:
+        """The members of a generation that are not done."""
+        assert self.store is not None
+        done = await self.store.get_prefix(self._keys.done)
+        nodes = {entry.key.rpartition("/")[2] for entry in done.entries}
+        return [
+            f"{member.host} (rank {rank})" for rank, member in enumerate(generation.members) if member.node not in nodes
+        ]
+
+    async def write_end(self, end: End) -> None:
+        """Write the end of the job without the member: after a bug in it, the other nodes would wait."""
+        if self.store is not None:
+            await self.store.transact(Transaction((absent(self._keys.end),), (Put(self._keys.end, encode(end)),)))
+
+    # The course of a session
+
+    async def _seek_a_place(self, node: Node, limits: Settings) -> None:
+        if self.store is None:
+            self.store = await self._place.open()
+            self._look_for_an_end()
+        if self._listener is None:
+            self._address = await self._find_address(self.store, node.host)
+            self._addresses = interface_addresses()
+            self._listens_on = (own_addresses(self._address) or [self._address])[0]
+            self._listener = self._take_part(self.store, limits)
+        listener, membership = self._listener, self._membership
+        assert membership is not None
+        ports = listener.offer_ports(
+            self._listens_on, serves_store=self._settings.agent_serves, access=self._settings.access
+        )
+        listener.member.seek(
+            replace(
+                node,
+                address=self._address,
+                addresses=self._addresses,
+                port=ports.port,
+                coordinator_port=ports.coordinator_port,
+            )
+        )
+        self._fencing.begin(membership.me.lease, membership.fence_at)
+
+    def _take_part(self, store: CoordinationStore, limits: Settings) -> GroupListener:
+        membership = self._membership = Membership(
+            self._keys,
+            limits,
+            os.urandom(8).hex(),
+            ttl_s=self._settings.ttl_s,
+            keep_alive_s=self._settings.keep_alive_s,
+            store_may_return=self._place.may_return,
+        )
+        listener = GroupListener(
+            self._run_id,
+            self._keys,
+            membership,
+            store,
+            tell=self._tell,
+            start_in_loop=self._start_in_loop,
+            fencing=self._fencing,
+        )
+        listener.member = Member(membership, store, listener)
+        self._tell(Reached())
+        return listener
+
+    def _look_for_an_end(self) -> None:
+        """If this node serves a new store, check whether the job has already ended, and its old store with it.
+
+        Raises:
+            RendezvousClosedError: the job has ended.
+        """
+        if not self._place.is_host:
+            return
+        from holdfast.rendezvous.ended_runs import RECENT_S, find_end, is_late, seconds_ago
+
+        note = find_end(self._run_id, self._place.name)
+        if note is None:
+            return
+        if is_late(note, made_s=self._made_s):
+            raise RendezvousClosedError(
+                f"run {self._run_id!r} has ended before this agent could join it ({note.kind}: {note.reason})"
+            )
+        if seconds_ago(note) < RECENT_S:
+            log.warning(
+                "run %r ended here %.0f s ago (%s); this agent begins it anew",
+                *(self._run_id, seconds_ago(note), note.kind),
+            )
+
+    async def _find_address(self, store: CoordinationStore, host: str) -> str:
+        """The address of this node for other nodes: the configured one, or our end of the connection to the store."""
+        loop = asyncio.get_running_loop()
+        patience_s = self._settings.limits.join_timeout_s
+        began = loop.time()
+        said = False
+        while True:
+            try:
+                await store.get(self._keys.end)
+            except StoreUnavailableError as error:
+                if loop.time() >= began + patience_s:
+                    raise RendezvousTimeoutError(self._reasons.unreachable(str(error))) from None
+                if not said and loop.time() >= began + SAY_AFTER_S:
+                    said = True
+                    log.warning("run %r: %s; still trying", self._run_id, error)
+                await asyncio.sleep(RETRY_S)
+                if error.is_gone:
+                    await self._place.look_again()
+                    self._look_for_an_end()
+            else:
+                address = self._local_addr or store.local_address() or host
+                return told_to_others(address, self._place.hosts)
+
+    async def end(self, patience_s: float) -> None:
+        """Give back the lease, and close the store. Its host first waits for the other nodes to leave."""
+        self.let_go()
+        try:
+            try:
+                if self._listener is not None:
+                    self._listener.hush()
+                    await self._listener.member.end()
+            finally:  # even if our own lease could not be given back: other nodes may still have to read the end
+                if self.store is not None and self._place.is_host and patience_s > 0:
+                    with suppress(asyncio.TimeoutError):
+                        await asyncio.wait_for(self._others_left(self.store), patience_s)
+        finally:
+            self._note_end()
+            await self._close_store()
+
+    async def die(self, error: BaseException) -> None:
+        """Tell that a bug ended the event loop. Nothing gives back the lease: it expires."""
+        if self._listener is None:
+            self._tell(Broke(error))
+        else:
+            self._listener.break_down(error)
+        await self._close_store()
+
+    def let_go(self) -> None:
+        """Close the ports of the round."""
+        if self._listener is not None:
+            self._listener.let_go()
+
+    async def _close_store(self) -> None:
+        if self.store is not None:
+            await self.store.close()
+        await self._place.close()
+
+    async def _others_left(self, store: CoordinationStore) -> None:
+        while True:
+            nodes = Mirror()
+            try:
+                async with aclosing(follow(store, self._keys.nodes)) as news:
+                    async for item in news:
+                        nodes.apply(item)
+                        if not nodes.entries:
+                            return
+            except StoreUnavailableError:  # a busy machine may lose even its loopback connection
+                pass
+            await asyncio.sleep(RETRY_S)
+
+    def _note_end(self) -> None:
+        view = None if self._membership is None else self._membership.view
+        if self._place.is_host and view is not None and view.end is not None:
+            from holdfast.rendezvous.ended_runs import note_end
+
+            note_end(self._run_id, self._place.name, view.end)
