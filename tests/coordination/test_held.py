@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 from raw_peer import RawPeer
 
@@ -44,6 +45,28 @@ def test_the_client_that_did_nothing_for_longest_goes(monkeypatch):
     held.move("done", is_waiting=False)
     held.move("silent", is_waiting=False)
     assert held.surplus() is None
+
+
+def test_clients_are_dropped_until_little_enough_is_held(monkeypatch):
+    monkeypatch.setattr(held_module, "HELD_MAX_BYTES", 100 + MESSAGE_OVERHEAD_BYTES)
+    held, dropped = Held(), []
+
+    class Client:
+        def __init__(self):
+            self.body = os.urandom(60)
+            held.add(self.body)
+            held.wait(self)
+
+        def drop(self):
+            dropped.append(self)
+            held.remove([self.body])
+            held.move(self, is_waiting=False)
+
+    first, second, third = Client(), Client(), Client()
+    held.drop_surplus()
+    assert dropped == [first, second]
+    held.drop_surplus()
+    assert third not in dropped
 
 
 def run(story):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from functools import partial
 
 from holdfast.coordination.errors import (
     CompactedError,
@@ -38,7 +39,7 @@ from holdfast.errors.text import headline, visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
     from typing import Any, TypeAlias
 
     from holdfast.coordination.wire import Answer, Request
@@ -123,7 +124,8 @@ class ClientConnection(asyncio.Protocol):
             ValueError: the request is too long.
             StoreUnavailableError: the connection has ended.
         """
-        return self._ask(self._next_channel(), request)
+        self._last_channel = _next_channel(self._last_channel, self._waiting, self._watches)
+        return self._ask(self._last_channel, request)
 
     def open_watch(self, watch: EmbeddedWatch, prefix: str, from_revision: int) -> None:
         """Deliver changes to a watch until the watch or the connection ends.
@@ -131,7 +133,7 @@ class ClientConnection(asyncio.Protocol):
         Raises:
             StoreUnavailableError: the connection has ended.
         """
-        channel = self._next_channel()
+        channel = self._last_channel = _next_channel(self._last_channel, self._waiting, self._watches)
         self._ask(channel, WatchFrom(prefix, from_revision)).add_done_callback(watch.is_answered)
         self._watches[channel] = watch
         watch.is_on(self, channel)
@@ -166,7 +168,7 @@ class ClientConnection(asyncio.Protocol):
         except ProtocolError as error:
             self._break(f"what answers at {self._place} does not speak holdfast's protocol: {visible(str(error))}")
         except ssl.SSLError as error:
-            self._fail_tls(error)
+            self._end(partial(_tls_failure, self._place, str(error), is_proven=self.proven.done()))
 
     def connection_lost(self, error: Exception | None) -> None:
         why = "closed the connection" if error is None else f"is no longer connected: {error}"
@@ -252,9 +254,11 @@ class ClientConnection(asyncio.Protocol):
         if isinstance(proved, Failed):
             self._take_parting(proved)
         elif not is_proved(proved.mac, self._token, "server", self._challenge):
-            self._refuse(self._wrong_token())
+            self._refuse(_wrong_token(self._place, has_tls=self._tls_session is not None))
         elif self.store and self.store != self._challenge.store:
-            self._end(self._replaced)  # only after the proof: a server without the token must not be able to claim this
+            self._end(
+                partial(_replaced, self._place)
+            )  # only after the proof: a server without the token must not be able to claim this
         else:
             self.store = self._challenge.store
             self._take = self._take_answer
@@ -281,41 +285,13 @@ class ClientConnection(asyncio.Protocol):
         """Handle the server's reason for ending the connection."""
         text = visible(headline(failed.text, TEXT_SHOWN_CHARS))
         if failed.reason is Reason.REFUSED and "token" in text:
-            self._refuse(self._wrong_token())
+            self._refuse(_wrong_token(self._place, has_tls=self._tls_session is not None))
         elif failed.reason is Reason.REFUSED:
             self._refuse(f"the store at {self._place} refuses this node: {text}")
         else:
             self._break(f"the store at {self._place} ended the connection: {text}")
 
-    def _replaced(self) -> Exception:
-        return StoreReplacedError(
-            f"the store at {self._place} was replaced: the agent that served it has ended, and another one serves a "
-            "new store there"
-        )
-
-    def _wrong_token(self) -> str:
-        return (
-            f"the store at {self._place} has another token: "
-            "set the same HOLDFAST_TOKEN (or token in --rdzv-conf) on all nodes"
-            + ("; if it is the same, somebody stands in between" if self._tls_session is not None else "")
-        )
-
-    def _fail_tls(self, error: ssl.SSLError) -> None:
-        if self.proven.done():  # somebody in between has changed the data: they can cut the connection, and no more
-            self._break(f"what comes from the store at {self._place} cannot be read: {error}")
-        else:
-            self._refuse(
-                f"no TLS connection to the store at {self._place}: {error}; "
-                "all nodes need certificates that the others accept"
-            )
-
     # Output
-
-    def _next_channel(self) -> int:
-        while True:
-            self._last_channel = self._last_channel % CHANNEL_MAX + 1
-            if self._last_channel not in self._waiting and self._last_channel not in self._watches:
-                return self._last_channel
 
     def _ask(self, channel: int, request: Request) -> asyncio.Future[Answer]:
         if not self.is_usable:
@@ -398,6 +374,37 @@ class EmbeddedWatch(QueuedWatch):
     def _end(self) -> None:
         if self._connection is not None:
             self._connection.end_watch(self._channel)
+
+
+def _next_channel(channel: int, *used: Container[int]) -> int:
+    """The next number after `channel` that nothing uses."""
+    while True:
+        channel = channel % CHANNEL_MAX + 1
+        if not any(channel in channels for channels in used):
+            return channel
+
+
+def _replaced(place: str) -> Exception:
+    return StoreReplacedError(
+        f"the store at {place} was replaced: the agent that served it has ended, and another one serves a new store "
+        "there"
+    )
+
+
+def _wrong_token(place: str, *, has_tls: bool) -> str:
+    doubt = "; if it is the same, somebody stands in between" if has_tls else ""
+    return (
+        f"the store at {place} has another token: set the same HOLDFAST_TOKEN (or token in --rdzv-conf) on all "
+        f"nodes{doubt}"
+    )
+
+
+def _tls_failure(place: str, error: str, *, is_proven: bool) -> Exception:
+    if is_proven:  # somebody in between has changed the data: they can cut the connection, and no more
+        return StoreUnavailableError(f"what comes from the store at {place} cannot be read: {error}")
+    return StoreRefusedError(
+        f"no TLS connection to the store at {place}: {error}; all nodes need certificates that the others accept"
+    )
 
 
 def failure(failed: Failed) -> Exception:

@@ -7,13 +7,21 @@ stay, however much they ask for.
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-C = TypeVar("C")
+
+class Client(Protocol):
+    """What a server holds something for."""
+
+    def drop(self) -> None:
+        """End it, and discount what is held for it."""
+
+
+C = TypeVar("C", bound=Client)
 
 HELD_MAX_BYTES = 256 << 20
 """How much may be held for all clients. A thousand nodes that ask for a list of 1 MiB at once need almost nothing,
@@ -60,3 +68,8 @@ class Held(Generic[C]):
     def surplus(self) -> C | None:
         """The client to drop, if too much is held."""
         return next(iter(self._waiting), None) if self.bytes > HELD_MAX_BYTES else None
+
+    def drop_surplus(self) -> None:
+        """Drop clients until little enough is held."""
+        while (client := self.surplus()) is not None:
+            client.drop()

@@ -188,6 +188,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if text:
             self._frames.feed(text)
             self._take_frames()
+            self._count_incoming()
 
     def eof_received(self) -> bool:
         return False  # let the transport close itself
@@ -215,6 +216,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             assert self._transport is not None
             self._transport.resume_reading()
             self._take_frames()
+            self._count_incoming()
 
     # Input
 
@@ -245,14 +247,13 @@ class ServerConnection(asyncio.BufferedProtocol):
         return text
 
     def _take_frames(self) -> None:
-        self._take_all()
-        self._count_incoming()
-
-    def _take_all(self) -> None:
+        assert self._transport is not None
         try:
             while not self._is_over:
                 if self._outbox_bytes >= OUTBOX_FULL_BYTES:
-                    self._hold()
+                    if not self._is_held:
+                        self._is_held = True
+                        self._transport.pause_reading()
                     return
                 taken = self._frames.take()
                 if taken is None:
@@ -265,12 +266,6 @@ class ServerConnection(asyncio.BufferedProtocol):
             why = headline(f"not the protocol: {error}", TEXT_MAX_CHARS)
             self._listener.refused(self.source, why)
             self._part(Failed(Reason.PROTOCOL, why))
-
-    def _hold(self) -> None:
-        assert self._transport is not None
-        if not self._is_held:
-            self._is_held = True
-            self._transport.pause_reading()
 
     def _take_proof(self, body: bytes | bytearray) -> None:
         proof = decode_proof(body)
@@ -338,7 +333,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._held.wait(self)
         if self._can_write:
             self._write_more()
-        self._drop_surplus()
+        self._held.drop_surplus()
 
     def _write_more(self) -> None:
         """Write from the outbox in pieces until the kernel takes no more."""
@@ -373,11 +368,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._held.bytes += size - self._incoming_bytes
             self._incoming_bytes = size
             self._held.move(self, is_waiting=self._is_waiting())
-            self._drop_surplus()
-
-    def _drop_surplus(self) -> None:
-        while (surplus := self._held.surplus()) is not None:
-            surplus.drop()
+            self._held.drop_surplus()
 
     def _let_go(self) -> None:
         self._held.bytes -= self._incoming_bytes

@@ -145,11 +145,13 @@ class SharedStore(KeyValueStore):
         while True:
             if block:
                 entries = self._wait_until_none(
-                    [key], lambda entries: [] if self._items(key, entries) else [key], deadline - time.monotonic()
+                    [key],
+                    lambda entries: [] if _items(f"{self._prefix}{key}", entries) else [key],
+                    deadline - time.monotonic(),
                 )
             else:
                 _, entries = self._read(self._common([key]))
-            items = self._items(key, entries)
+            items = _items(f"{self._prefix}{key}", entries)
             if not items:
                 raise QueueEmptyError(f"nothing in the queue {key!r}")
             oldest = min(items, key=lambda item: item.created)
@@ -158,7 +160,7 @@ class SharedStore(KeyValueStore):
                 return oldest.value
 
     def queue_len(self, key: str) -> int:
-        return len(self._items(key, self._read(self._common([key]))[1]))
+        return len(_items(f"{self._prefix}{key}", self._read(self._common([key]))[1]))
 
     def clone(self) -> Self:
         return type(self)(self._store, self._prefix, self._timeout_s)
@@ -171,10 +173,6 @@ class SharedStore(KeyValueStore):
     def _common(self, keys: list[str]) -> str:
         """The longest prefix that the entries of all `keys` share."""
         return os.path.commonprefix([f"{self._prefix}{key}|" for key in keys])  # noqa: RUF071 - letters are meant
-
-    def _items(self, key: str, entries: dict[str, Entry]) -> list[Entry]:
-        start = f"{self._prefix}{key}{_ITEM}"
-        return [entry for place, entry in entries.items() if place.startswith(start) and "|" not in place[len(start) :]]
 
     def _missing(self, keys: list[str], entries: dict[str, Entry]) -> list[str]:
         owners = {place.rpartition("|")[0] for place in entries}
@@ -269,3 +267,9 @@ class _Wait:
         if error.is_gone or now + OUTAGE_PAUSE_S > min(self._outage_began + OUTAGE_MAX_S, self._deadline):
             raise error
         time.sleep(OUTAGE_PAUSE_S)
+
+
+def _items(place: str, entries: dict[str, Entry]) -> list[Entry]:
+    """The items of the queue at `place`."""
+    start = f"{place}{_ITEM}"
+    return [entry for key, entry in entries.items() if key.startswith(start) and "|" not in key[len(start) :]]
