@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import Category, ChildFailedError, ProcessFailure
-from holdfast.errors.failure import in_order
+from holdfast.errors.diagnosis import Evidence
+from holdfast.errors.failure import Failure, diagnosed, in_order
+from holdfast.errors.kind import FailureKind
 
 
 def written(path, message="E: x", stack="Traceback\nE: x", at=1_700_000_000):
@@ -133,3 +135,58 @@ def test_no_error_file_and_no_exit_code_takes_the_watcher_down(tmp_path_factory,
     assert str(ChildFailedError("main", failures)).encode()
     assert repr(failures)
     assert pickle.loads(pickle.dumps(failures)) == failures
+
+
+def test_it_is_a_view_of_one_frozen_record():
+    failure = ProcessFailure(1, 12, -9, "")
+    before = failure.record
+    failure.message, failure.kind, failure.exitcode, failure.error_file = "why", FailureKind.HANG, 3, "/srv/e.json"
+    assert failure.record == before.replace(message="why", kind=FailureKind.HANG, exit_code=3, error_file="/srv/e.json")
+    assert before.message.startswith("Signal 9")
+    assert ProcessFailure.of(failure.record) == failure
+    with pytest.raises(AttributeError, match="does not change"):
+        before.message = "other"
+
+
+def test_it_has_no_attribute_that_nobody_knows():
+    failure = ProcessFailure(1, 12, -9, "")
+    with pytest.raises(AttributeError, match="'nonsense'"):
+        failure.nonsense  # noqa: B018 - reading it is what fails
+    with pytest.raises(AttributeError, match="nonsense"):
+        failure.nonsense = 1
+
+
+def test_all_evidence_is_in_the_diagnosis(tmp_path):
+    evidence = Evidence(stderr="said\n", log_file="/logs/err", max_rss_kib=5, exited_at=1_700_000_000.5, ran_s=2.5)
+    found = diagnosed(1, 12, 3, "", evidence)
+    assert (found.stderr, found.log_file, found.max_rss_kib) == ("said\n", "/logs/err", 5)
+    assert (found.timestamp, found.ran_s) == (1_700_000_000.5, 2.5)
+    recorded = diagnosed(1, 12, 3, written(tmp_path / "f", at=1_600_000_000), evidence)
+    assert recorded.timestamp == 1_600_000_000
+
+
+def test_a_thread_that_failed_earlier_does_not_date_the_failure(tmp_path):
+    path = tmp_path / "f"
+    info = {"py_callstack": "E: x", "timestamp": "1600000000", "thread": "loader"}
+    path.write_text(json.dumps({"message": {"message": "E: x", "extraInfo": info}}))
+    assert diagnosed(1, 12, 3, str(path), Evidence(exited_at=1_700_000_000.5)).timestamp == 1_700_000_000.5
+    assert diagnosed(1, 12, 3, str(path), Evidence()).timestamp == 1_600_000_000
+
+
+def test_a_worker_that_was_killed_with_its_keeper_is_not_to_blame(tmp_path):
+    evidence = Evidence(killed_with_keeper="killed with its keeper")
+    found = diagnosed(1, 12, -9, "", evidence)
+    assert (found.message, found.category) == ("killed with its keeper", Category.INFRASTRUCTURE)
+    recorded = diagnosed(1, 12, -9, written(tmp_path / "f"), evidence)
+    assert (recorded.message, recorded.category) == ("Traceback\nE: x", Category.USER)
+
+
+@pytest.mark.parametrize(
+    ("kind", "known"), [("hang", FailureKind.HANG), ("", FailureKind.EXIT), ("?", FailureKind.EXIT)]
+)
+def test_a_kind_of_a_newer_version_counts_as_an_exit(kind, known):
+    assert Failure(kind=kind).known_kind() is known
+
+
+def test_the_facts_for_everybody_have_nothing_of_the_machine():
+    assert not {"stderr", "error_file_data", "survivors", "category", "error_file"} & Failure().facts().keys()

@@ -6,6 +6,7 @@ one rank that is elsewhere can be seen.
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 import time
@@ -381,9 +382,6 @@ class Inspection:
 
         None if another node is asking, or if the generation or the worker has ended meanwhile.
         """
-        from holdfast.errors.failure import ProcessFailure
-        from holdfast.errors.kind import FailureKind
-
         first = max(hung, key=lambda each: each.since_s)
         ranks = {worker.local_rank: worker.global_rank for worker in self._group.workers}
         reasons = {ranks[each.local_rank]: each.why for each in hung}
@@ -402,12 +400,6 @@ class Inspection:
             rank = dump.outliers[0]
         stacks = dump.ranks.get(rank)
         node_rank, local_rank = self._place_of(rank)
-        failure = ProcessFailure(local_rank, 0 if stacks is None else stacks.pid, -signal.SIGTERM, "")
-        failure.kind = FailureKind.HANG
-        failure.ran_s = time.monotonic() - self._began
-        if stacks is not None:
-            failure.host = stacks.host
-            failure.where = _where(stacks.text)
         if rank in reasons:
             lines = [f"it made no progress, and was ended: {reasons[rank]}", dump.verdict]
         else:
@@ -416,9 +408,9 @@ class Inspection:
             lines.append(f"the stacks of all ranks: {file}")
         if stacks is not None:
             lines += ["", *_main_stack(stacks.text)]
-        failure.message = "\n".join(lines)[:STACK_MAX_CHARS]
         self.has_seen_hang = True
-        return Hang(rank, failure, node_rank)
+        message = "\n".join(lines)[:STACK_MAX_CHARS]
+        return Hang(rank, _hung(local_rank, message, stacks, time.monotonic() - self._began), node_rank)
 
     def _place_of(self, rank: int) -> tuple[int | None, int]:
         """A rank's node, None for this one, and its local rank there. Also for workers that have ended."""
@@ -427,6 +419,26 @@ class Inspection:
                 return None, worker.local_rank
         assert self._group.nodes is not None  # otherwise no other node was asked
         return place_of(self._group.nodes, rank)
+
+
+def _hung(local_rank: int, message: str, stacks: RankStacks | None, ran_s: float) -> ProcessFailure:
+    """The failure of a worker that hangs. The agent ends it only after this."""
+    from holdfast.errors.failure import Failure, ProcessFailure, data_without_file
+    from holdfast.errors.kind import FailureKind
+
+    record = Failure(
+        local_rank=local_rank,
+        host=os.uname().nodename if stacks is None else stacks.host,
+        pid=0 if stacks is None else stacks.pid,
+        exit_code=-signal.SIGTERM,
+        kind=FailureKind.HANG,
+        message=message,
+        where="" if stacks is None else _where(stacks.text),
+        ran_s=ran_s,
+        timestamp=time.time(),
+        error_file_data=data_without_file(-signal.SIGTERM),
+    )
+    return ProcessFailure.of(record)
 
 
 def _key(name: str, node: int | str) -> str:

@@ -78,11 +78,11 @@ class RunEvents:
     def failed(self, failures: Mapping[int, ProcessFailure]) -> None:
         """Workers of the attempt failed, by global rank: one event for each."""
         for rank, failure in sorted(failures.items()):
-            self._tell("failure", attempt=self._attempt, **facts(rank, failure))
+            self._tell("failure", attempt=self._attempt, **_facts(rank, failure))
 
     def late_crash(self, rank: int, crash: ProcessFailure, text: str) -> None:
         """A worker crashed after its program ended well. It counts as a success. `text` is for people."""
-        self._tell("warning", attempt=self._attempt, text=text[:REASON_MAX_CHARS], **facts(rank, crash))
+        self._tell("warning", attempt=self._attempt, text=text[:REASON_MAX_CHARS], **_facts(rank, crash))
 
     def attempt_ended(self, outcome: str, reason: str = "") -> None:
         """An attempt succeeded, failed, or was stopped. Only the first call for an attempt counts."""
@@ -116,7 +116,7 @@ class RunEvents:
             "verdict",
             attempt=self._attempt,
             generation=generation,
-            cause=facts(rank, cause),
+            cause=_facts(rank, cause),
             victims=victims,
             decision="restart" if restarts else "stop",
             reason=reason[:REASON_MAX_CHARS],
@@ -149,20 +149,6 @@ class RunEvents:
         self._event_writer.keep(f"holdfast.{name}", details)
 
 
-def facts(rank: int, failure: ProcessFailure) -> dict[str, Any]:
+def _facts(rank: int, failure: ProcessFailure) -> dict[str, Any]:
     """The fields of a failure in an event."""
-    return {
-        "rank": rank,
-        "local_rank": failure.local_rank,
-        "host": failure.host,
-        "pid": failure.pid,
-        "exit_code": failure.exitcode,
-        "kind": failure.kind,
-        "message": failure.message,
-        "where": failure.where,
-        "exception": failure.exception,
-        "log_file": failure.log_file,
-        "max_rss_kib": failure.max_rss_kib,
-        "ran_s": round(failure.ran_s, 6),
-        "timestamp": failure.timestamp,
-    }
+    return failure.record.replace(rank=rank, ran_s=round(failure.ran_s, 6)).facts()

@@ -473,7 +473,8 @@ class SimpleElasticAgent(ElasticAgent):
 
     def _tell_verdict(self, verdict: Verdict, generation: int | None) -> None:
         """Log why all nodes restart after this generation, in the same words on each. A new node was not part of it."""
-        from holdfast.agent.elsewhere import failure_elsewhere
+        from holdfast.errors.failure import ProcessFailure
+        from holdfast.rendezvous.failure_record import from_record
 
         cause = verdict.cause
         where = f", at {cause.where}" if cause.where else ""
@@ -485,16 +486,16 @@ class SimpleElasticAgent(ElasticAgent):
             "%s: rank %s on %s failed: %s%s%s",
             *(restart, cause.rank, cause.host, cause.message, where, victims),
         )
-        self._run_events.verdict(
-            cause.rank, failure_elsewhere(cause), verdict.victims, restarts=True, reason="", generation=generation
-        )
+        failure = ProcessFailure.of(from_record(cause))
+        self._run_events.verdict(cause.rank, failure, verdict.victims, restarts=True, reason="", generation=generation)
 
     def _failed_elsewhere(self, failed: JobFailedError, last: RunResult) -> RunResult:
         """The result of a job that failed: every node shows the root cause in the same words."""
-        from holdfast.agent.elsewhere import failure_elsewhere
+        from holdfast.errors.failure import ProcessFailure
+        from holdfast.rendezvous.failure_record import from_record
 
         told = failed.failure
-        cause = failure_elsewhere(told)
+        cause = ProcessFailure.of(from_record(told))
         here = last.failures.get(told.rank)
         terminated = None
         if here is not None and here.pid == told.pid:

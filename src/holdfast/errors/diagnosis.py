@@ -65,9 +65,15 @@ class Evidence:
         log_file: the file with all of its stderr; "" if that went to a console.
         spare_file: where the process may have written its report if the error file could not be written; "" for
             nowhere.
+        exited_at: when it ended, in Unix seconds; 0 if unknown.
+        ran_s: how long it had run; 0 if unknown.
+        killed_with_keeper: that it was killed with its keeper, as a sentence; "" if it was not.
     """
 
-    __slots__ = ("log_file", "max_rss_kib", "out_of_memory", "spare_file", "stacks", "stderr")
+    __slots__ = (
+        *("exited_at", "killed_with_keeper", "log_file", "max_rss_kib", "out_of_memory"),
+        *("ran_s", "spare_file", "stacks", "stderr"),
+    )
 
     def __init__(
         self,
@@ -77,6 +83,9 @@ class Evidence:
         out_of_memory: str = "",
         log_file: str = "",
         spare_file: str = "",
+        exited_at: float = 0.0,
+        ran_s: float = 0.0,
+        killed_with_keeper: str = "",
     ) -> None:
         self.stderr = stderr
         self.stacks = stacks
@@ -84,6 +93,9 @@ class Evidence:
         self.out_of_memory = out_of_memory
         self.log_file = log_file
         self.spare_file = spare_file
+        self.exited_at = exited_at
+        self.ran_s = ran_s
+        self.killed_with_keeper = killed_with_keeper
 
 
 class Diagnosis:

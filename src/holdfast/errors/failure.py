@@ -1,4 +1,4 @@
-"""The failure of one process, as its watching process knows it."""
+"""One record of a failed process, `Failure`; and `ProcessFailure`, the view of it that torch's users know."""
 
 from __future__ import annotations
 
@@ -6,21 +6,104 @@ import os
 import time
 
 from holdfast.errors.diagnosis import NOT_AVAILABLE, Evidence, diagnose, signal_name
-from holdfast.errors.error_file import read_error_file
+from holdfast.errors.error_file import read_error_file, thread_in
 from holdfast.errors.kind import FailureKind
 from holdfast.errors.tree import Category
+from holdfast.record import Frozen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
+    from typing import Any, ClassVar
+
+NO_RANK = -1
+
+
+class Failure(Frozen):
+    """A failed process: what its agent found out when it ended, what other nodes are told, and what a report shows.
+
+    `FACTS` are for everybody. The other fields stay in the agent's process.
+    """
+
+    FACTS: ClassVar[tuple[str, ...]] = (
+        *("rank", "local_rank", "host", "pid", "exit_code", "kind", "message", "where", "exception"),
+        *("log_file", "max_rss_kib", "ran_s", "timestamp"),
+    )
+    """The names of the fields that are recorded in a run's events, in their order there."""
+
+    rank: int = NO_RANK
+    local_rank: int = NO_RANK
+    host: str = ""
+    pid: int = 0
+    exit_code: int | None = None
+    """-n if signal n ended it; None if unknown."""
+    kind: str = ""
+    """A `FailureKind`; in a log, also one that only a newer version knows, or ""."""
+    message: str = ""
+    where: str = ""
+    exception: str = ""
+    log_file: str = ""
+    max_rss_kib: int = 0
+    ran_s: float = 0.0
+    timestamp: float = 0.0
+    error_file: str = ""
+    error_file_data: Mapping[str, Any] | None = None
+    category: Category = Category.USER
+    stderr: str = ""
+    survivors: tuple[str, ...] = ()
+
+    def facts(self) -> dict[str, Any]:
+        """The facts for everybody, by name."""
+        return {name: getattr(self, name) for name in self.FACTS}
+
+    def known_kind(self) -> FailureKind:
+        """The kind; EXIT if this version does not know it."""
+        try:
+            return FailureKind(self.kind)
+        except ValueError:
+            return FailureKind.EXIT
+
+
+def diagnosed(local_rank: int, pid: int, exit_code: int, error_file: str, evidence: Evidence) -> Failure:
+    """Diagnose a process that failed on this machine. Reads its error file, and never raises.
+
+    A missing, broken or nonsensical error file is no problem: `message` then says what is known.
+    """
+    now = time.time()
+    report = read_error_file(error_file, now)
+    own_file = "" if report is None else error_file
+    if report is None and evidence.spare_file:
+        report = read_error_file(evidence.spare_file, now)
+    diagnosis = diagnose(exit_code, pid, report, evidence)
+    # A thread may have failed long before the process did.
+    is_own_time = report is not None and not (evidence.exited_at and thread_in(report.data))
+    is_killed_with_keeper = report is None and evidence.killed_with_keeper
+    return Failure(
+        local_rank=local_rank,
+        # Not the fully qualified name: that lookup may wait for a DNS server, and hosts fail in groups.
+        host=os.uname().nodename,
+        pid=pid,
+        exit_code=exit_code,
+        kind=diagnosis.kind,
+        message=evidence.killed_with_keeper if is_killed_with_keeper else diagnosis.message,
+        where=diagnosis.where,
+        exception=diagnosis.exception,
+        log_file=evidence.log_file,
+        max_rss_kib=evidence.max_rss_kib,
+        ran_s=evidence.ran_s,
+        timestamp=report.timestamp if report is not None and is_own_time else evidence.exited_at or now,
+        error_file=own_file,
+        error_file_data=data_without_file(exit_code) if report is None else report.data,
+        category=Category.INFRASTRUCTURE if is_killed_with_keeper else Category.USER,
+        stderr=evidence.stderr,
+    )
 
 
 class ProcessFailure:  # noqa: PLW1641 - not hashable, because it is mutable
-    """A failed process, with the content of its `error_file`.
+    """A failed process, with the content of its `error_file`: torch's shape of a `Failure`.
 
     The file is read once, here. A missing, broken or nonsensical file raises nothing: `message` then says what is
-    known.
+    known. To set an attribute replaces the `record` that this is a view of.
 
     Attributes:
         local_rank: its rank among the processes of this machine.
@@ -42,58 +125,79 @@ class ProcessFailure:  # noqa: PLW1641 - not hashable, because it is mutable
         survivors: where the workers were that were stopped because of it, one line for each place.
     """
 
-    __slots__ = (  # noqa: RUF023 - in the order in which they are shown
-        "local_rank",
-        "pid",
-        "exitcode",
-        "error_file",
-        "error_file_data",
-        "message",
-        "timestamp",
-        "host",
-        "category",
-        "kind",
-        "where",
-        "exception",
-        "log_file",
-        "stderr",
-        "max_rss_kib",
-        "ran_s",
-        "survivors",
-    )
+    if not TYPE_CHECKING:  # type checkers think that only names in it can be set
+        __slots__ = ("record",)
+
+    record: Failure
+
+    if TYPE_CHECKING:
+        local_rank: int
+        pid: int
+        error_file_data: dict[str, Any]
+        message: str
+        timestamp: float
+        host: str
+        category: Category
+        where: str
+        exception: str
+        log_file: str
+        stderr: str
+        max_rss_kib: int
+        ran_s: float
+        survivors: tuple[str, ...]
 
     def __init__(
         self, local_rank: int, pid: int, exitcode: int, error_file: str, evidence: Evidence | None = None
     ) -> None:
-        self.local_rank = local_rank
-        self.pid = pid
-        self.exitcode = exitcode
-        self.category = Category.USER
-        # Not the fully qualified name: that lookup may wait for a DNS server, and hosts fail in groups.
-        self.host = os.uname().nodename
+        self.record = diagnosed(local_rank, pid, exitcode, error_file, Evidence() if evidence is None else evidence)
 
-        known = Evidence() if evidence is None else evidence
-        now = time.time()
-        report = read_error_file(error_file, now)
-        self.error_file = NOT_AVAILABLE if report is None else error_file
-        if report is None and known.spare_file:
-            report = read_error_file(known.spare_file, now)
-        diagnosis = diagnose(exitcode, pid, report, known)
-        self.error_file_data = _data_without_file(exitcode) if report is None else report.data
-        self.timestamp = now if report is None else report.timestamp
-        self.message = diagnosis.message
-        self.kind: FailureKind = diagnosis.kind
-        self.where = diagnosis.where
-        self.exception = diagnosis.exception
-        self.log_file = known.log_file
-        self.stderr = known.stderr
-        self.max_rss_kib = known.max_rss_kib
-        self.ran_s = 0.0
-        self.survivors: tuple[str, ...] = ()
+    @classmethod
+    def of(cls, record: Failure) -> ProcessFailure:
+        """The view of `record`."""
+        view = cls.__new__(cls)
+        view.record = record
+        return view
+
+    @property
+    def exitcode(self) -> int:
+        return self.record.exit_code or 0
+
+    @exitcode.setter
+    def exitcode(self, code: int) -> None:
+        self.record = self.record.replace(exit_code=code)
+
+    @property
+    def error_file(self) -> str:
+        return self.record.error_file or NOT_AVAILABLE
+
+    @error_file.setter
+    def error_file(self, path: str) -> None:
+        self.record = self.record.replace(error_file="" if path == NOT_AVAILABLE else path)
+
+    @property
+    def kind(self) -> FailureKind:
+        return self.record.known_kind()
+
+    @kind.setter
+    def kind(self, kind: FailureKind) -> None:
+        self.record = self.record.replace(kind=kind)
+
+    if not TYPE_CHECKING:  # type checkers know the attributes from above
+
+        def __getattr__(self, name: str) -> Any:
+            if name in _OF_RECORD:
+                return getattr(self.record, name)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+        def __setattr__(self, name: str, value: object) -> None:
+            if name in _OF_RECORD:
+                self.record = self.record.replace(**{name: value})
+            else:
+                object.__setattr__(self, name, value)
 
     def has_error_file(self) -> bool:
         """Whether the process left an error file."""
-        return self.error_file != NOT_AVAILABLE
+        return bool(self.record.error_file)
 
     def signal_name(self) -> str:
         """The name of the signal that ended the process; "<N/A>" if there was no signal or it has no name."""
@@ -104,16 +208,23 @@ class ProcessFailure:  # noqa: PLW1641 - not hashable, because it is mutable
         seconds, milliseconds = divmod(round(self.timestamp * 1000), 1000)
         return f"{time.strftime('%Y-%m-%d_%H:%M:%S', time.localtime(seconds))}.{milliseconds:03}"
 
-    def _fields(self) -> dict[str, object]:
-        return {name: getattr(self, name) for name in ProcessFailure.__slots__}
-
     def __repr__(self) -> str:
-        return f"ProcessFailure({', '.join(f'{name}={value!r}' for name, value in self._fields().items())})"
+        return f"ProcessFailure({', '.join(f'{name}={getattr(self, name)!r}' for name in _SHOWN)})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ProcessFailure):
             return NotImplemented
-        return self._fields() == other._fields()
+        return self.record == other.record
+
+
+_SHOWN = (
+    *("local_rank", "pid", "exitcode", "error_file", "error_file_data", "message", "timestamp", "host", "category"),
+    *("kind", "where", "exception", "log_file", "stderr", "max_rss_kib", "ran_s", "survivors"),
+)
+"""The attributes of a `ProcessFailure`, in the order in which they are shown."""
+
+_OF_RECORD = frozenset(_SHOWN) - {"exitcode", "error_file", "kind"}
+"""Those of them that have the same name and value in a `Failure`."""
 
 
 def in_order(failures: Mapping[int, ProcessFailure]) -> list[tuple[int, ProcessFailure]]:
@@ -128,9 +239,9 @@ def _is_victim(failure: ProcessFailure) -> bool:
     return failure.kind is FailureKind.COMMUNICATION
 
 
-def _data_without_file(exitcode: int) -> dict[str, Any]:
-    """The data that readers of torch's failures expect, as a fresh object."""
-    if exitcode < 0:
+def data_without_file(exit_code: int) -> dict[str, Any]:
+    """The data that readers of torch's failures expect of a process without an error file, as a fresh object."""
+    if exit_code < 0:
         return {"message": "<NONE>"}
     traits = {"category": "system_terminated_error", "retryability": "False"}
     return {"message": "<NONE>", "errorTraits": traits}

@@ -136,27 +136,15 @@ class Outcome:
         return exit_.on_its_own and rank not in self._disturbed
 
     def _failure(self, rank: int, exit_: Exit) -> ProcessFailure:
-        from holdfast.errors import Category, ProcessFailure
-        from holdfast.errors.error_file import thread_in
+        from holdfast.errors import ProcessFailure
 
-        failure = ProcessFailure(
+        return ProcessFailure(
             local_rank=rank,
             pid=self._keeper.pids.get(rank, self._keeper.keeper_pid),  # the keeper may be killed before it starts it
             exitcode=exit_.code,
             error_file=self._logs.error_files[rank],
             evidence=self._evidence(rank, exit_),
         )
-        failure.ran_s = exit_.monotonic - self._keeper.started_at
-        if thread_in(failure.error_file_data):
-            failure.timestamp = exit_.timestamp
-        if not self._has_spoken(rank, failure):
-            failure.timestamp = exit_.timestamp
-            if self._keeper.keeper_died:
-                failure.message = (
-                    f"killed with its keeper, PID {self._keeper.keeper_pid}, which was killed from outside"
-                )
-                failure.category = Category.INFRASTRUCTURE
-        return failure
 
     def _has_spoken(self, rank: int, failure: ProcessFailure) -> bool:
         """Whether the process recorded its failure: in its error file, or in the spare file if the disk was full."""
@@ -177,6 +165,9 @@ class Outcome:
         out_of_memory = ""
         if exit_.code == -signal.SIGKILL and exit_.on_its_own and not self._keeper.keeper_died and self.oom_watch:
             out_of_memory = self.oom_watch.verdict(self._keeper.pids[rank])
+        killed_with_keeper = ""
+        if self._keeper.keeper_died:
+            killed_with_keeper = f"killed with its keeper, PID {self._keeper.keeper_pid}, which was killed from outside"
         return Evidence(
             stderr=end_of(log_file) if log_file else self._keeper.heard.get(rank, ""),
             stacks=crash_stacks(self._envs[rank]),
@@ -184,4 +175,7 @@ class Outcome:
             out_of_memory=out_of_memory,
             log_file=log_file,
             spare_file=spare_path(self._envs[rank]),
+            exited_at=exit_.timestamp,
+            ran_s=exit_.monotonic - self._keeper.started_at,
+            killed_with_keeper=killed_with_keeper,
         )

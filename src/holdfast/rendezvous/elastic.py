@@ -22,7 +22,7 @@ from holdfast.rendezvous.handler import RendezvousHandler, RendezvousInfo, Rende
 from holdfast.rendezvous.handover import Broke, Left, Stopped
 from holdfast.rendezvous.last_will import LeaseWill
 from holdfast.rendezvous.reasons import Reasons
-from holdfast.rendezvous.records import TEXT_MAX_CHARACTERS, End, EndKind, Failure, Keys, Node, differences
+from holdfast.rendezvous.records import End, EndKind, Keys, Node, differences
 from holdfast.rendezvous.shared_store import SharedStore
 
 if TYPE_CHECKING:
@@ -140,11 +140,13 @@ class ElasticRendezvous(RendezvousHandler):
         return self._fencing.last_will()
 
     def report_failure(self, rank: int, failure: ProcessFailure, others: int = 0, node_rank: int | None = None) -> None:
+        from holdfast.rendezvous.failure_record import to_record
+
         bridge = self._bridge
         assert bridge is not None
         started = bridge.news.started
         node = "" if node_rank is None or started is None else started.generation.members[node_rank].node
-        bridge.tell(bridge.session.fail, as_record(failure, rank, others, node))
+        bridge.tell(bridge.session.fail, to_record(failure, rank=rank, node=node, others=others))
 
     def ask_for_stacks(self, request_id: str, reason: str) -> bool:
         bridge = self._bridge
@@ -267,30 +269,3 @@ def is_success(over: Stopped | Left | Broke) -> bool:
         "the workers of this node are done, and that is recorded; the end of the job could not be read: %s", why
     )
     return True
-
-
-def as_record(failure: ProcessFailure, rank: int, others: int, node: str) -> Failure:
-    """A failure as other nodes read it. `node` is "" for this node."""
-    from holdfast.errors.summary import gist
-    from holdfast.rendezvous.restarts import hopeless
-
-    return Failure(
-        node=node,
-        host=failure.host,
-        rank=rank,
-        local_rank=failure.local_rank,
-        pid=failure.pid,
-        exit_code=failure.exitcode,
-        message=gist(failure)[-TEXT_MAX_CHARACTERS:],
-        timestamp=failure.timestamp,
-        error_file=failure.error_file if failure.has_error_file() else "",
-        traceback=failure.message[-TEXT_MAX_CHARACTERS:],
-        kind=failure.kind,
-        where=failure.where,
-        exception=failure.exception,
-        log_file=failure.log_file,
-        max_rss_kib=failure.max_rss_kib,
-        ran_s=failure.ran_s,
-        others=others,
-        hopeless=hopeless(failure),
-    )

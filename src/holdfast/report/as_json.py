@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from holdfast.report.records import Activity, Node, Run
+    from holdfast.report.records import Activity, Attempt, Node, Run, Verdict
 
 FORMAT = 1
 """The version of the format. Increased when a field changes its meaning or is removed, not for new fields."""
@@ -23,7 +23,7 @@ def report_json(run: Run) -> str:
     verdict = None
     if run.verdict is not None:
         cause = run.verdict.cause
-        verdict = {**_plain(run.verdict), "advice": advice(cause.kind, cause.exception, cause.where)}
+        verdict = {**_verdict(run.verdict), "advice": advice(cause.kind, cause.exception, cause.where)}
     report = {
         "format": FORMAT,
         "run_id": run.run_id,
@@ -46,7 +46,17 @@ def report_json(run: Run) -> str:
 
 
 def _node(node: Node) -> dict[str, Any]:
-    return {**_plain(node), "time_s": _times(node.time_s())}
+    return {**_plain(node), "attempts": [_attempt(each) for each in node.attempts], "time_s": _times(node.time_s())}
+
+
+def _attempt(attempt: Attempt) -> dict[str, Any]:
+    failures = [failure.facts() for failure in attempt.failures]
+    verdict = None if attempt.verdict is None else _verdict(attempt.verdict)
+    return {**_plain(attempt), "failures": failures, "verdict": verdict}
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    return {**_plain(verdict), "cause": verdict.cause.facts()}
 
 
 def _plain(record: msgspec.Struct) -> dict[str, Any]:

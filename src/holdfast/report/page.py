@@ -43,7 +43,8 @@ from holdfast.report.units import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from holdfast.report.records import Attempt, Failure, Node, Round, Run
+    from holdfast.errors.failure import Failure
+    from holdfast.report.records import Attempt, Node, Round, Run
 
 ATTEMPTS_HEAD = 20
 ATTEMPTS_TAIL = 80

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
+
+if TYPE_CHECKING:
+    from holdfast.errors.failure import Failure
 
 
 class Outcome(StrEnum):
@@ -48,24 +52,6 @@ class Activity(StrEnum):
 
     LOST = "lost"
     """Workers ran in an attempt that failed: unsaved work has to be repeated."""
-
-
-class Failure(Struct, kw_only=True):
-    """A worker that failed, as its node recorded it."""
-
-    rank: int = -1
-    local_rank: int = -1
-    host: str = ""
-    pid: int = 0
-    exit_code: int | None = None
-    kind: str = ""
-    message: str = ""
-    where: str = ""
-    exception: str = ""
-    log_file: str = ""
-    max_rss_kib: int = 0
-    ran_s: float = 0.0
-    timestamp: float = 0.0
 
 
 class Verdict(Struct, kw_only=True):

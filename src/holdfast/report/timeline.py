@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from holdfast.errors.failure import Failure
 from holdfast.errors.kind import FailureKind, cause_of
 from holdfast.report.entries import OUR_PREFIX, TORCH_PREFIX, identifier
-from holdfast.report.records import Activity, Attempt, Failure, Node, Outcome, Span, Stacks, Verdict, WarningNote
+from holdfast.report.records import Activity, Attempt, Node, Outcome, Span, Stacks, Verdict, WarningNote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,16 +58,9 @@ def verdict_of(attempt: Attempt) -> Verdict | None:
     if attempt.verdict is not None or not attempt.failures:
         return attempt.verdict
     in_order = sorted(attempt.failures, key=lambda failure: (failure.timestamp, failure.rank))
-    cause = in_order[cause_of(_kind(failure) for failure in in_order)]
-    victims = sum(failure is not cause and _kind(failure) is FailureKind.COMMUNICATION for failure in in_order)
+    cause = in_order[cause_of(failure.known_kind() for failure in in_order)]
+    victims = sum(failure is not cause and failure.known_kind() is FailureKind.COMMUNICATION for failure in in_order)
     return Verdict(cause=cause, victims=victims)
-
-
-def _kind(failure: Failure) -> FailureKind:
-    try:
-        return FailureKind(failure.kind)
-    except ValueError:
-        return FailureKind.EXIT
 
 
 def _identify(node: Node, metadata: Facts) -> None:

@@ -10,7 +10,8 @@ from holdfast.report.joining import agent_names
 from holdfast.report.records import Outcome
 
 if TYPE_CHECKING:
-    from holdfast.report.records import Failure, Node, Round, Run, Verdict, WarningNote
+    from holdfast.errors.failure import Failure
+    from holdfast.report.records import Node, Round, Run, Verdict, WarningNote
 
 MINUTE_S = 60
 HOUR_S = 60 * MINUTE_S
