@@ -176,7 +176,7 @@ def gather(world: World) -> None:
                     world.record.add("unread", node=world.name(node), line=line[:200])
                     continue
                 if name.startswith("holdfast."):
-                    details = json.loads(metadata["details"])
+                    details = metadata["details"]
                     if name == "holdfast.stacks":
                         details["is_kept"] = (path.parent / details["file"]).exists()
                     world.record.add(

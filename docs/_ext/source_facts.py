@@ -13,6 +13,8 @@ from markup import code, from_docstring, table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from holdfast.events.schema import RunEvent
+
 SOURCE = Path(__file__).parents[2] / "src" / "holdfast"
 
 UNITS = {
@@ -106,28 +108,27 @@ def _number(expression: ast.expr) -> float | None:
 
 
 def events() -> str:
-    """Our own events: their names and fields, from the module that writes them."""
-    tree = ast.parse((SOURCE / "agent" / "run_events.py").read_text(encoding="utf-8"))
-    rows = []
-    for function in ast.walk(tree):
-        if not isinstance(function, ast.FunctionDef):
-            continue
-        meaning = from_docstring(ast.get_docstring(function) or "")
-        for call in ast.walk(function):
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "_tell":
-                name = ast.literal_eval(call.args[0])
-                rows.append([code(f"holdfast.{name}"), meaning, ", ".join(map(code, _fields(call)))])
+    """Our own events: their names and fields, from their schema."""
+    from holdfast.events.schema import EVENTS, PREFIX
+
+    rows = (
+        [
+            code(f"{PREFIX}{event.NAME}"),
+            from_docstring(inspect.getdoc(event) or ""),
+            ", ".join(map(code, _fields(event))),
+        ]
+        for event in EVENTS
+    )
     return table(["event", "when", "`details`"], rows)
 
 
-def _fields(call: ast.Call) -> Iterator[str]:
-    for keyword in call.keywords:
-        if keyword.arg is not None:
-            yield keyword.arg
-        elif isinstance(keyword.value, ast.Call) and isinstance(keyword.value.func, ast.Name):
-            from holdfast.errors.failure import Failure
+def _fields(event: type[RunEvent]) -> Iterator[str]:
+    """The fields of an event, as they are written."""
+    from holdfast.errors.failure import Failure
+    from holdfast.events.schema import field_types
 
-            yield from Failure.FACTS  # **_facts(...)
+    for name in field_types(event):
+        yield from Failure.FACTS if name == event.INLINE else (name,)
 
 
 def failure_kinds() -> str:

@@ -24,7 +24,7 @@ while True:
 def noted(agent, name):
     lines = Path(agent._event_log_path()).read_text().splitlines()
     events = [json.loads(line) for line in lines]
-    return [json.loads(event["metadata"]["details"]) for event in events if event["name"] == f"holdfast.{name}"]
+    return [event["metadata"]["details"] for event in events if event["name"] == f"holdfast.{name}"]
 
 
 def looked_at(python_agent, end, ranks, **spec):

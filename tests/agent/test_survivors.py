@@ -58,7 +58,7 @@ def run(agent_of, tmp_path, monkeypatch):
 def told(agent, name):
     lines = Path(agent._event_log_path()).read_text().splitlines()
     events = [json.loads(line) for line in lines]
-    return [json.loads(event["metadata"]["details"]) for event in events if event["name"] == f"holdfast.{name}"]
+    return [event["metadata"]["details"] for event in events if event["name"] == f"holdfast.{name}"]
 
 
 FAILS = """

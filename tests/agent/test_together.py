@@ -512,7 +512,7 @@ def test_a_worker_that_fails_when_it_is_asked_to_end_is_told_of(together, post, 
 
 def noted(agent, name):
     events = [json.loads(line) for line in Path(agent._event_log_path()).read_text().splitlines()]
-    return [json.loads(event["metadata"]["details"]) for event in events if event["name"] == f"holdfast.{name}"]
+    return [event["metadata"]["details"] for event in events if event["name"] == f"holdfast.{name}"]
 
 
 STANDING = """

@@ -68,7 +68,7 @@ def _events(directory):
         for line in path.read_text().splitlines():
             event = json.loads(line)
             if event["name"].startswith("holdfast."):
-                yield event["name"].removeprefix("holdfast."), json.loads(event["metadata"]["details"])
+                yield event["name"].removeprefix("holdfast."), event["metadata"]["details"]
 
 
 def slow_loader(programs):

@@ -88,11 +88,7 @@ class Run:
 
     def told(self, agent, name):
         """What the events of this name tell, in order."""
-        return [
-            json.loads(event["metadata"]["details"])
-            for event in self.events(agent)
-            if event["name"] == f"holdfast.{name}"
-        ]
+        return [event["metadata"]["details"] for event in self.events(agent) if event["name"] == f"holdfast.{name}"]
 
     def expect_success(self, agents):
         self.job.tell_all("finish")
@@ -271,7 +267,7 @@ def at(event):
 
 
 def is_first_end(event):
-    return event["name"] == "holdfast.attempt.ended" and json.loads(event["metadata"]["details"])["attempt"] == 1
+    return event["name"] == "holdfast.attempt.ended" and event["metadata"]["details"]["attempt"] == 1
 
 
 @everywhere

@@ -30,7 +30,7 @@ def run(tmp_path):
         for line in path.read_text().splitlines():
             event = json.loads(line)
             if event["name"].startswith("holdfast."):
-                details = json.loads(event["metadata"]["details"])
+                details = event["metadata"]["details"]
                 told.setdefault(event["name"].removeprefix("holdfast."), []).append(details)
         return job.returncode, stderr, told
 

@@ -298,7 +298,7 @@ def test_whatever_the_events_the_activities_fill_the_time_without_overlap(events
             {
                 "name": f"holdfast.{event['name']}",
                 "timestamp": 1.0,
-                "metadata": {"monotonic": event["monotonic"], "details": json.dumps(event["details"])},
+                "metadata": {"monotonic": event["monotonic"], "details": event["details"]},
             }
         )
         for event in events

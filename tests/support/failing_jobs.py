@@ -87,7 +87,7 @@ class Outcome:
     def details(self, name):
         """What all events of this name say."""
         events = map(json.loads, self.lines)
-        return [json.loads(event["metadata"]["details"]) for event in events if event["name"] == name]
+        return [event["metadata"]["details"] for event in events if event["name"] == name]
 
     @property
     def verdict(self):

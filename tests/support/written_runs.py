@@ -64,7 +64,7 @@ class WrittenNode:
         )
 
     def event(self, name, **details):
-        metadata = {**self._identity, "monotonic": self.now, "details": json.dumps(details)}
+        metadata = {"format": 2, **self._identity, "monotonic": self.now, "details": details}
         self.line(
             json.dumps(
                 {

@@ -128,7 +128,7 @@ def test_what_the_run_leaves_says_the_same(jobs):
     ended = jobs.warm(script, nproc=2)
     (events,) = ended.logs.rglob("events.jsonl")
     started = [json.loads(line) for line in events.read_text().splitlines() if "holdfast.attempt.started" in line]
-    details = json.loads(started[0]["metadata"]["details"])
+    details = started[0]["metadata"]["details"]
     assert details["pids"] == [int(worker.stdout) for worker in ended.workers]
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.agent.group import Worker, WorkerGroup
     from holdfast.errors import ProcessFailure
     from holdfast.events import Event, EventLog
+    from holdfast.events.schema import RecordedEvent, RunEvent
 
 _PREFIX = "torchelastic.worker.status."
 
@@ -27,7 +28,7 @@ class EventWriter:
 
     def __init__(self, group: WorkerGroup) -> None:
         self._group = group
-        self._held: list[tuple[Callable[[], Event], bool]] = []
+        self._held: list[Callable[[], Event | RecordedEvent]] = []
         self._log: EventLog | None = None
 
     def open(self, path: str | None) -> None:
@@ -36,8 +37,8 @@ class EventWriter:
             from holdfast.events import EventLog
 
             self._log = EventLog(path, self._group.spec.event_log_handler)
-            for make, to_handler in self._held:
-                self._log.write(make(), to_handler=to_handler)
+            for make in self._held:
+                self._log.write(make())
             self._held.clear()
 
     def close(self) -> None:
@@ -48,37 +49,30 @@ class EventWriter:
 
     def record(self, event: Event) -> None:
         if self._log is None:
-            self._held.append((lambda: event, True))
+            self._held.append(lambda: event)
         else:
             self._log.write(event)
 
-    def keep(self, name: str, details: dict[str, Any]) -> None:
-        """Record an event of ours, in the run's file only."""
-        now, monotonic, facts = time.time(), time.monotonic(), self._facts()
+    def keep(self, make: Callable[[], RunEvent]) -> None:
+        """Record an event of the run, in the run's file only. `make` is called when the event is written."""
+        now, monotonic, group_rank = time.time(), time.monotonic(), self._group.group_rank
+
+        def recorded() -> RecordedEvent:
+            from holdfast.events.schema import RecordedEvent
+
+            return RecordedEvent(
+                make(),
+                timestamp=now,
+                monotonic=monotonic,
+                run_id=self._group.spec.rdzv_handler.get_run_id(),
+                hostname=os.uname().nodename,
+                group_rank=group_rank,
+            )
+
         if self._log is None:
-            self._held.append((lambda: self._our_event(name, details, now, monotonic, facts), False))
+            self._held.append(recorded)
         else:
-            self._log.write(self._our_event(name, details, now, monotonic, facts), to_handler=False)
-
-    def _our_event(
-        self, name: str, details: dict[str, Any], now: float, monotonic: float, facts: dict[str, Any]
-    ) -> Event:
-        import json
-
-        from holdfast.events import Event, EventSource
-
-        return Event(
-            name=name,
-            source=EventSource.AGENT,
-            timestamp=now,
-            metadata={
-                "run_id": self._group.spec.rdzv_handler.get_run_id(),
-                "hostname": os.uname().nodename,
-                "group_rank": facts["group_rank"],
-                "monotonic": monotonic,
-                "details": json.dumps(details),
-            },
-        )
+            self._log.write(recorded())
 
     @contextmanager
     def timed(self, state: str) -> Iterator[None]:
@@ -118,7 +112,7 @@ class EventWriter:
     def _tell(self, state: str, source: str, **details: Any) -> None:
         now, facts = time.time(), self._facts()
         if self._log is None:
-            self._held.append((lambda: self._event(state, source, now, facts=facts, **details), True))
+            self._held.append(lambda: self._event(state, source, now, facts=facts, **details))
         else:
             self._log.write(self._event(state, source, now, facts=facts, **details))
 
@@ -178,7 +172,7 @@ class EventWriter:
                 "total_run_time": run_time_s,
                 "rdzv_backend": spec.rdzv_handler.get_backend(),
                 "raw_error": raw_error,
-                "metadata": json.dumps(more),
+                "metadata": json.dumps(more),  # torch's events have JSON in a string here, and its readers expect it
                 "agent_restarts": restarts,
                 "duration_ms": duration_ms,
             },

@@ -14,6 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import logging
     from collections.abc import Callable
+    from typing import Any
 
     from holdfast.events.records import AnyEvent
 
@@ -35,12 +36,12 @@ class Guarded:
 
     __slots__ = ("_handler", "_is_told", "_what")
 
-    def __init__(self, what: str, handler: EventHandler) -> None:
+    def __init__(self, what: str, handler: Callable[[Any], object]) -> None:
         self._what = what
         self._handler = handler
         self._is_told = False
 
-    def __call__(self, event: AnyEvent) -> None:
+    def __call__(self, event: Any) -> None:
         try:
             self._handler(event)
         except Exception as problem:

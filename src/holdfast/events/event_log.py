@@ -12,6 +12,7 @@ from collections import deque
 
 from holdfast.events.destinations import Guarded, discard, event_handler
 from holdfast.events.records import to_json
+from holdfast.events.schema import RecordedEvent
 from holdfast.files import open_append
 
 TYPE_CHECKING = False
@@ -36,7 +37,7 @@ class EventLog:
         self._file = _EventFile(path) if path else None
         self._to_file = Guarded(f"the event log {path!r}", self._file.append if self._file else discard)
         self._to_handler = event_handler(destination)
-        self._waiting: deque[tuple[AnyEvent, bool]] = deque()
+        self._waiting: deque[AnyEvent | RecordedEvent] = deque()
         self._holds = False
         self._owner_pid = os.getpid()
         # Reentrant: a signal handler may write an event while the same thread is writing one.
@@ -46,12 +47,15 @@ class EventLog:
         """Hold back events until `release`, `close`, or `HELD_MAX_EVENTS`."""
         self._holds = True
 
-    def write(self, event: AnyEvent, *, to_handler: bool = True) -> None:
-        """Write `event`, which must not change after this. Without `to_handler`, it goes to the file only."""
+    def write(self, event: AnyEvent | RecordedEvent) -> None:
+        """Write `event`, which must not change after this. A `RecordedEvent` goes to the file only.
+
+        A handler is made for torch's events.
+        """
         if os.getpid() != self._owner_pid:
             return
         with self._lock:
-            self._waiting.append((event, to_handler))
+            self._waiting.append(event)
             if not self._holds or len(self._waiting) >= HELD_MAX_EVENTS:
                 self.release()
 
@@ -63,9 +67,9 @@ class EventLog:
             self._holds = False
             # Pop one event at a time: after an interrupting signal the rest is written next time, and no event twice.
             while self._waiting:
-                event, to_handler = self._waiting.popleft()
+                event = self._waiting.popleft()
                 self._to_file(event)
-                if to_handler:
+                if not isinstance(event, RecordedEvent):
                     self._to_handler(event)
 
     def close(self) -> None:
@@ -86,7 +90,7 @@ class _EventFile:
         self._fd: int | None = None
         self._ends_within_a_line = False
 
-    def append(self, event: AnyEvent) -> None:
+    def append(self, event: AnyEvent | RecordedEvent) -> None:
         line = to_json(event.fields() | {"timestamp": event.timestamp}).encode() + b"\n"
         if self._fd is None:
             self._fd = open_append(self._path, FILE_MODE)  # workers run by then and may have put a pipe there

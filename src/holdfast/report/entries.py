@@ -10,9 +10,12 @@ from msgspec import Struct
 
 from holdfast.errors.text import clipped
 from holdfast.errors.tree import InputError
+from holdfast.events.schema import AttemptStarted, RunStarted
 from holdfast.files import open_regular
+from holdfast.report.reading import event_in
 
 if TYPE_CHECKING:
+    from holdfast.events.schema import RunEvent
     from holdfast.run_directory import RunDirectory
 
 LINE_MAX_BYTES = 4_000_000
@@ -36,7 +39,6 @@ PEEK_MAX_LINES = 20
 ID_MAX_CHARS = 64
 """How much of a job's or an agent's id is kept."""
 
-OUR_PREFIX = "holdfast."
 TORCH_PREFIX = "torchelastic.worker.status."
 
 
@@ -90,13 +92,13 @@ class Facts:
 
 
 class Entry(Struct):
-    """One event. Only our own events have `details`; all have `metadata`."""
+    """One event. `event` is what it says if it is our own and this version knows it; all have `metadata`."""
 
     name: str
     source: str
     timestamp: float
     metadata: Facts
-    details: Facts
+    event: RunEvent | None = None
 
     @property
     def monotonic(self) -> float | None:
@@ -122,7 +124,9 @@ def parse_line(line: bytes) -> Entry | None:
     if not name:
         return None
     metadata = facts.facts("metadata")
-    return Entry(name, facts.text("source"), facts.number("timestamp"), metadata, metadata.facts("details"))
+    # In the first format, the details are JSON in a string, which `facts` reads as well.
+    event = event_in(name, metadata.facts("details"))
+    return Entry(name, facts.text("source"), facts.number("timestamp"), metadata, event)
 
 
 def read_log(run: RunDirectory) -> Log:
@@ -173,19 +177,19 @@ def identity_of(run: RunDirectory) -> Identity | None:
                     continue
                 found.run_id = found.run_id or entry.metadata.text("run_id")
                 found.started_at = found.started_at or entry.timestamp
-                if entry.name == f"{OUR_PREFIX}run.started":
-                    found.agent = identifier(entry.details, "agent")
-                elif entry.name == f"{OUR_PREFIX}attempt.started":
-                    found.job = identifier(entry.details, "job")
-                    found.nodes = entry.details.integer("nodes")
+                if isinstance(entry.event, RunStarted):
+                    found.agent = identifier(entry.event.agent)
+                elif isinstance(entry.event, AttemptStarted):
+                    found.job = identifier(entry.event.job)
+                    found.nodes = entry.event.nodes
                     break
     except OSError:
         return None
     return found
 
 
-def identifier(facts: Facts, name: str) -> str:
-    return facts.text(name)[:ID_MAX_CHARS]
+def identifier(text: str) -> str:
+    return text[:ID_MAX_CHARS]
 
 
 def _take(log: Log, line: bytes) -> None:

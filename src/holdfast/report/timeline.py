@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from holdfast.errors.failure import Failure
 from holdfast.errors.kind import FailureKind, cause_of
-from holdfast.report.entries import OUR_PREFIX, TORCH_PREFIX, identifier
+from holdfast.events import schema
+from holdfast.report.entries import TORCH_PREFIX, identifier
 from holdfast.report.records import Activity, Attempt, Node, Outcome, Span, Stacks, Verdict, WarningNote
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 _ENDS = {each.value: each for each in (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.INTERRUPTED, Outcome.CLOSED)}
 _ATTEMPT_ENDS = {each.value: each for each in (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.STOPPED)}
-_OF_ATTEMPTS = frozenset(
-    f"{OUR_PREFIX}{name}" for name in ("attempt.started", "attempt.ended", "failure", "verdict", "stacks")
+_OfAttempt = (
+    schema.AttemptStarted | schema.AttemptEnded | schema.WorkerFailed | schema.VerdictReached | schema.StacksCollected
 )
 _OPEN = (Outcome.RUNNING, Outcome.LOST, Outcome.UNKNOWN)
 
@@ -35,7 +36,7 @@ def node_of(log: Log, directory: str, presence: Presence | None = None) -> Node:
     """A node's part of the run in `log`. `presence` matters only if no end is recorded."""
     node = Node(directory=directory, skipped_lines=log.skipped_lines, is_cut=log.is_cut)
     seen = Presence() if presence is None else presence
-    ours = [entry for entry in log.entries if entry.name.startswith(OUR_PREFIX)]
+    ours = [entry for entry in log.entries if entry.name.startswith(schema.PREFIX)]
     for entry in log.entries:
         _identify(node, entry.metadata)
     if ours:
@@ -48,8 +49,8 @@ def node_of(log: Log, directory: str, presence: Presence | None = None) -> Node:
 def agent_of(log: Log) -> tuple[str, int, float]:
     """The host, the process id and the start (Unix seconds) of the agent that wrote a log; "" or 0 if unknown."""
     for entry in log.entries:
-        if entry.name == "holdfast.run.started":
-            return entry.metadata.text("hostname"), entry.details.integer("pid"), entry.timestamp
+        if isinstance(entry.event, schema.RunStarted):
+            return entry.metadata.text("hostname"), entry.event.pid, entry.timestamp
     return "", 0, 0.0
 
 
@@ -75,21 +76,23 @@ def _tell(node: Node, ours: list[Entry], log: Log, presence: Presence) -> None:
     zero = min((moment for entry in ours for moment in _beginnings(entry)), default=0.0)
     last = max(clock, default=zero)
     node.started_at = next((entry.timestamp for entry in ours if entry.timestamp), 0.0)
-    end: Entry | None = None
+    end: schema.RunEnded | None = None
+    ended_at: float | None = None
     for entry in ours:
-        if entry.name == "holdfast.run.started":
-            _start_run(node, entry.details)
-        elif entry.name == "holdfast.run.ended":
-            end = entry
-        elif entry.name == "holdfast.warning":
-            node.warnings.append(_warning(entry.details))
-        elif entry.name in _OF_ATTEMPTS and _is_of_this_node(node, entry):  # ignores events of later versions
-            _tell_of_attempt(node, entry, zero)
+        event = entry.event
+        if isinstance(event, schema.RunStarted):
+            _start_run(node, event)
+        elif isinstance(event, schema.RunEnded):
+            end, ended_at = event, entry.monotonic
+        elif isinstance(event, schema.Warned):
+            node.warnings.append(WarningNote(text=event.text, rank=event.rank, attempt=event.attempt))
+        elif isinstance(event, _OfAttempt) and _is_of_this_node(node, event):  # ignores events of later versions
+            _tell_of_attempt(node, event, None if entry.monotonic is None else entry.monotonic - zero)
     if end is not None:
-        node.outcome = _ENDS.get(end.details.text("outcome"), Outcome.UNKNOWN)
-        node.reason = end.details.text("reason")
-        node.restarts = end.details.integer("restarts", node.restarts)
-        last = last if end.monotonic is None else end.monotonic
+        node.outcome = _ENDS.get(end.outcome, Outcome.UNKNOWN)
+        node.reason = end.reason
+        node.restarts = node.restarts if end.restarts is None else end.restarts
+        last = last if ended_at is None else ended_at
     elif presence.is_alive:
         node.outcome = Outcome.RUNNING
         last = max(last, presence.monotonic or last)
@@ -105,81 +108,72 @@ def _beginnings(entry: Entry) -> Iterator[float]:
     if entry.monotonic is None:
         return
     yield entry.monotonic
-    if entry.name == "holdfast.attempt.started":
-        yield entry.monotonic - max(entry.details.number("waited_s"), 0) - max(entry.details.number("started_s"), 0)
+    if isinstance(entry.event, schema.AttemptStarted):
+        yield entry.monotonic - max(entry.event.waited_s, 0) - max(entry.event.started_s, 0)
 
 
-def _is_of_this_node(node: Node, entry: Entry) -> bool:
+def _is_of_this_node(node: Node, event: _OfAttempt) -> bool:
     """Whether an event concerns this node. A verdict on a generation that a newcomer was not in does not."""
-    if entry.name != "holdfast.verdict":
+    if not isinstance(event, schema.VerdictReached) or event.generation is None:
         return True
-    generation = entry.details.integer_or_none("generation")
-    return generation is None or any(attempt.generation == generation for attempt in node.attempts)
+    return any(attempt.generation == event.generation for attempt in node.attempts)
 
 
-def _warning(details: Facts) -> WarningNote:
-    return WarningNote(
-        text=details.text("text"), rank=details.integer_or_none("rank"), attempt=details.integer("attempt")
-    )
+def _start_run(node: Node, event: schema.RunStarted) -> None:
+    node.agent = identifier(event.agent)
+    node.version = event.version
+    node.pid = event.pid
+    node.command = list(event.command)
+    node.role = event.role
+    node.backend = event.backend
+    node.nproc = event.nproc
+    node.min_nodes = event.min_nodes
+    node.max_nodes = event.max_nodes
+    node.max_restarts = event.max_restarts
 
 
-def _start_run(node: Node, details: Facts) -> None:
-    node.agent = identifier(details, "agent")
-    node.version = details.text("version")
-    node.pid = details.integer("pid")
-    node.command = details.texts("command")
-    node.role = details.text("role")
-    node.backend = details.text("backend")
-    node.nproc = details.integer("nproc")
-    node.min_nodes = details.integer("min_nodes")
-    node.max_nodes = details.integer("max_nodes")
-    node.max_restarts = details.integer("max_restarts")
-
-
-def _tell_of_attempt(node: Node, entry: Entry, zero: float) -> None:
-    details = entry.details
-    attempt = _attempt(node, details.integer("attempt", node.attempts[-1].number if node.attempts else 1))
-    at_s = None if entry.monotonic is None else entry.monotonic - zero
-    if entry.name == "holdfast.attempt.started":
-        attempt.job = identifier(details, "job")
-        node.job = attempt.job or node.job
-        attempt.master = details.text("master")
-        attempt.restart = details.integer("restart")
-        attempt.max_restarts = details.integer_or_none("max_restarts")
-        node.max_restarts = node.max_restarts if attempt.max_restarts is None else attempt.max_restarts
-        attempt.generation = details.integer_or_none("generation")
-        attempt.node = details.integer_or_none("node")
-        attempt.nodes = details.integer("nodes")
-        attempt.world_size = details.integer("world_size")
-        attempt.ranks = details.integers("ranks")
-        attempt.pids = details.integers("pids")
-        attempt.waited_s = max(details.number("waited_s"), 0.0)
-        attempt.started_s = max(details.number("started_s"), 0.0)
-        attempt.begin_s = at_s
-        node.restarts = max(node.restarts, attempt.restart)
-        node.group_rank = node.group_rank if attempt.node is None else attempt.node
-    elif entry.name == "holdfast.attempt.ended":
-        attempt.outcome = _ATTEMPT_ENDS.get(details.text("outcome"), Outcome.UNKNOWN)
-        attempt.reason = details.text("reason")
-        attempt.end_s = _ended_s(attempt, at_s, details.number_or_none("ran_s"))
-    elif entry.name == "holdfast.failure":
-        attempt.failures.append(_failure(details))
-    elif entry.name == "holdfast.verdict":
-        attempt.verdict = Verdict(
-            cause=_failure(details.facts("cause")),
-            victims=details.integer("victims"),
-            decision=details.text("decision"),
-            reason=details.text("reason"),
-        )
-    else:
-        attempt.stacks.append(
-            Stacks(
-                reason=details.text("reason"),
-                file=details.text("file"),
-                outliers=details.integers("outliers"),
-                where=details.texts("where"),
+def _tell_of_attempt(node: Node, event: _OfAttempt, at_s: float | None) -> None:
+    number = event.attempt
+    if number is None:
+        number = node.attempts[-1].number if node.attempts else 1
+    attempt = _attempt(node, number)
+    match event:
+        case schema.AttemptStarted():
+            _start_attempt(node, attempt, event, at_s)
+        case schema.AttemptEnded():
+            attempt.outcome = _ATTEMPT_ENDS.get(event.outcome, Outcome.UNKNOWN)
+            attempt.reason = event.reason
+            attempt.end_s = _ended_s(attempt, at_s, event.ran_s)
+        case schema.WorkerFailed():
+            attempt.failures.append(event.failure)
+        case schema.VerdictReached():
+            attempt.verdict = Verdict(
+                cause=event.cause, victims=event.victims, decision=event.decision, reason=event.reason
             )
-        )
+        case schema.StacksCollected():
+            attempt.stacks.append(
+                Stacks(reason=event.reason, file=event.file, outliers=list(event.outliers), where=list(event.where))
+            )
+
+
+def _start_attempt(node: Node, attempt: Attempt, event: schema.AttemptStarted, at_s: float | None) -> None:
+    attempt.job = identifier(event.job)
+    node.job = attempt.job or node.job
+    attempt.master = event.master
+    attempt.restart = event.restart
+    attempt.max_restarts = event.max_restarts
+    node.max_restarts = node.max_restarts if event.max_restarts is None else event.max_restarts
+    attempt.generation = event.generation
+    attempt.node = event.node
+    attempt.nodes = event.nodes
+    attempt.world_size = event.world_size
+    attempt.ranks = list(event.ranks)
+    attempt.pids = list(event.pids)
+    attempt.waited_s = max(event.waited_s, 0.0)
+    attempt.started_s = max(event.started_s, 0.0)
+    attempt.begin_s = at_s
+    node.restarts = max(node.restarts, event.restart)
+    node.group_rank = node.group_rank if event.node is None else event.node
 
 
 def _attempt(node: Node, number: int) -> Attempt:
@@ -196,24 +190,6 @@ def _ended_s(attempt: Attempt, at_s: float | None, ran_s: float | None) -> float
         return at_s
     ended_s = attempt.begin_s + max(ran_s, 0.0)
     return ended_s if at_s is None else min(ended_s, at_s)
-
-
-def _failure(details: Facts) -> Failure:
-    return Failure(
-        rank=details.integer("rank", -1),
-        local_rank=details.integer("local_rank", -1),
-        host=details.text("host"),
-        pid=details.integer("pid"),
-        exit_code=details.integer_or_none("exit_code"),
-        kind=details.text("kind"),
-        message=details.text("message"),
-        where=details.text("where"),
-        exception=details.text("exception"),
-        log_file=details.text("log_file"),
-        max_rss_kib=details.integer("max_rss_kib"),
-        ran_s=details.number("ran_s"),
-        timestamp=details.number("timestamp"),
-    )
 
 
 def _close_attempts(node: Node) -> None:
