@@ -42,6 +42,20 @@ class _Protocol:
         return getattr(twin, self._name)
 
 
+class _Signature:
+    """The signature of a record's constructor for `inspect` and `help`, built on first access."""
+
+    def __get__(self, record: object, cls: type[_Fielded]) -> Any:
+        from inspect import Parameter, Signature
+
+        return Signature(
+            [
+                Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=cls._defaults.get(name, Parameter.empty))
+                for name in cls._names
+            ]
+        )
+
+
 def like_dataclass(cls: type[_T]) -> type[_T]:
     """Make a class with its own `__init__` pass for a dataclass: each parameter is a field of the same name."""
     for name in ("__dataclass_fields__", "__dataclass_params__"):
@@ -69,6 +83,7 @@ class _Fielded:
     if not TYPE_CHECKING:
         __dataclass_fields__ = _Protocol()
         __dataclass_params__ = _Protocol()
+        __signature__ = _Signature()
         __hash__ = None
 
     def __init_subclass__(cls, **others: Any) -> None:
@@ -97,6 +112,15 @@ class _Fielded:
                 missing = ", ".join(name for name in names if name not in fields)
                 raise TypeError(f"{type(self).__name__}() needs {missing}")
             self.__dict__.update((name, fields[name]) for name in names)
+            self.__post_init__()
+
+    def __post_init__(self) -> None:
+        """Called once the fields are set, as in a dataclass."""
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """The names of the fields, in their order."""
+        return cls._names
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._names)
@@ -113,9 +137,8 @@ class Record(_Fielded):
     """A mutable record, like a dataclass."""
 
 
-@dataclass_transform(frozen_default=True)
-class Frozen(_Fielded):
-    """An immutable record. `replace` makes a changed copy."""
+class Immutable(_Fielded):
+    """Makes the record that it is mixed into immutable. `replace` makes a changed copy."""
 
     def replace(self, **changes: Any) -> Self:
         """A copy with other values for some fields."""
@@ -131,6 +154,11 @@ class Frozen(_Fielded):
 
         def __delattr__(self, name: str) -> None:
             raise AttributeError(f"{type(self).__name__} does not change; {name} cannot be deleted")
+
+
+@dataclass_transform(frozen_default=True)
+class Frozen(Immutable):
+    """An immutable record."""
 
 
 def _is_shared(kind: object) -> bool:

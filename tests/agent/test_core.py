@@ -20,6 +20,7 @@ from holdfast.agent.core_model import AgentState, Outcome, Phase
 from holdfast.agent.state import WorkerState
 from holdfast.errors.kind import FailureKind
 from holdfast.rendezvous.restarts import Fault, Past
+from holdfast.settings import RestartLimits
 
 TRANSCRIPTS = sorted((Path(__file__).parent / "transcripts").glob("*.txt"))
 NOW = 100.0
@@ -42,9 +43,7 @@ EVENTS = st.one_of(
 )
 STATES = st.builds(
     AgentState,
-    st.integers(0, 3),
-    st.sampled_from([0.0, 60.0]),
-    st.sampled_from(["auto", "always"]),
+    st.builds(RestartLimits, st.integers(0, 3), st.sampled_from([0.0, 60.0]), st.sampled_from(["auto", "always"])),
     st.booleans(),
     st.none() | st.builds(Past, st.integers(0, 3), st.integers(0, 3), st.sampled_from(["", "E at t.py:1"])),
     st.sampled_from([phase for phase in Phase if phase is not Phase.ENDED]),
@@ -163,7 +162,7 @@ def test_the_second_signal_is_the_end(state, event):
 
 @given(st.lists(EVENTS, max_size=30), st.booleans())
 def test_no_order_of_events_leads_to_a_state_without_a_way_out(events, is_shared):
-    state = AgentState(2, is_shared=is_shared)
+    state = AgentState(RestartLimits(2), is_shared=is_shared)
     for event in events:
         happens = after(state, event)
         if happens is not None:
@@ -175,17 +174,17 @@ def test_no_order_of_events_leads_to_a_state_without_a_way_out(events, is_shared
 
 @given(EVENTS)
 def test_an_agent_that_has_ended_hears_nothing(event):
-    state = AgentState(0, phase=Phase.ENDED, outcome=Outcome.FAILED)
+    state = AgentState(RestartLimits(0), phase=Phase.ENDED, outcome=Outcome.FAILED)
     with pytest.raises(AssertionError, match="an agent that is ended cannot hear of"):
         step(state, event, NOW)
 
 
 def test_the_state_of_workers_in_torchs_words():
-    shown = {phase: AgentState(0, phase=phase).worker_state for phase in Phase}
+    shown = {phase: AgentState(RestartLimits(0), phase=phase).worker_state for phase in Phase}
     assert {phase for phase, state in shown.items() if WorkerState.is_running(state)} == set(core.ALIVE)
-    assert AgentState(0, phase=Phase.ENDED, outcome=Outcome.FAILED).worker_state is WorkerState.FAILED
+    assert AgentState(RestartLimits(0), phase=Phase.ENDED, outcome=Outcome.FAILED).worker_state is WorkerState.FAILED
 
 
 def test_an_end_that_is_known_stays():
-    state = core.ended(AgentState(0), Outcome.FAILED, "first")
+    state = core.ended(AgentState(RestartLimits(0)), Outcome.FAILED, "first")
     assert core.ended(state, Outcome.CLOSED, "second") is state

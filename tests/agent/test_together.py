@@ -53,8 +53,8 @@ class Together(RendezvousHandler):
     def get_run_id(self):
         return "run"
 
-    def bring(self, role, local_world_size, max_restarts, restart_window_s, restart_policy):
-        self.brought = (role, local_world_size, max_restarts)
+    def bring(self, settings):
+        self.brought = (settings.role, settings.nproc_per_node, settings.max_restarts)
 
     def next_rendezvous(self):
         restarts = self.rounds.pop(0)

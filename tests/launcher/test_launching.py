@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -16,9 +15,11 @@ import functions
 import pytest
 from signpost import Signpost
 
+from holdfast.agent import LocalElasticAgent
 from holdfast.errors import ChildFailedError, InputError
 from holdfast.launcher import LaunchConfig, elastic_launch, launch_agent
 from holdfast.processes import DefaultLogsSpecs, Std
+from holdfast.processes.interruption import handlers
 
 
 @pytest.fixture
@@ -113,6 +114,25 @@ def test_the_signals_to_handle_are_told_to_the_workers_and_forgotten_afterwards(
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+def test_the_signals_to_handle_are_those_of_the_configuration_whatever_the_environment_says(config, monkeypatch):
+    """And nothing of the launch is in the environment of this process, where another thread would find it."""
+    seen = []
+    look = LocalElasticAgent._monitor_workers
+
+    def watch(agent, group):
+        seen.append((dict(os.environ), signal.getsignal(signal.SIGUSR1), signal.getsignal(signal.SIGUSR2)))
+        return look(agent, group)
+
+    monkeypatch.setattr(LocalElasticAgent, "_monitor_workers", watch)
+    monkeypatch.setenv("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGUSR2")
+    before = dict(os.environ)
+    settings = config(signals_to_handle="SIGUSR1")
+    assert elastic_launch(settings, functions.environment)("TORCHELASTIC_SIGNALS_TO_HANDLE")[0] == ["SIGUSR1"]
+    assert seen
+    assert all(environ == before for environ, _, _ in seen)
+    assert all(usr1 == handlers._handle and usr2 is signal.SIG_DFL for _, usr1, usr2 in seen)
+
+
 def test_the_rendezvous_is_shut_down_after_success_and_failure_but_not_after_a_signal(config, monkeypatch, tmp_path):
     from holdfast.processes import SignalException
     from holdfast.rendezvous.static import StaticRendezvous
@@ -162,30 +182,3 @@ def test_several_jobs_one_after_the_other_on_one_port(config):
     for _ in range(3):
         settings = config(rdzv_backend="static", rdzv_endpoint="127.0.0.1:29511", rdzv_configs={"rank": 0})
         assert elastic_launch(settings, functions.environment)("MASTER_PORT") == {0: ["29511"], 1: ["29511"]}
-
-
-def test_the_configuration_has_torchs_defaults():
-    config = LaunchConfig(1, 2, 3)
-    assert config.rdzv_configs == {"timeout": 900}
-    assert LaunchConfig(1, 1, 1, rdzv_timeout=5).rdzv_configs == {"timeout": 5}
-    assert LaunchConfig(1, 1, 1, rdzv_configs={"timeout": 7}).rdzv_configs == {"timeout": 7}
-    assert LaunchConfig(1, 2, 3) == config
-    assert "nproc_per_node=3" in repr(config)
-
-
-@pytest.mark.torch
-def test_the_configuration_has_torchs_fields():
-    script = (
-        "import dataclasses, json; from torch.distributed.launcher.api import LaunchConfig\n"
-        "print(json.dumps({f.name: getattr(LaunchConfig(1, 2, 3), f.name) for f in dataclasses.fields(LaunchConfig)}"
-        ", default=str))"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True, timeout=120
-    )
-    theirs = json.loads(ran.stdout.splitlines()[-1])
-    ours = vars(LaunchConfig(1, 2, 3))
-    # Torch decides on these at once; ours are decided when the job starts.
-    theirs.pop("logs_specs")
-    assert theirs.pop("shutdown_timeout") == 30
-    assert {name: ours[name] for name in theirs} == theirs

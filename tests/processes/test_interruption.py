@@ -150,6 +150,20 @@ def test_an_unknown_signal_is_shown(start, monkeypatch, text):
     assert handlers.users == before
 
 
+def test_who_comes_second_changes_no_handlers(monkeypatch):
+    """A launcher, its agent and its set of workers are one launch: the launcher has said which signals."""
+    monkeypatch.setenv(SIGNALS_VARIABLE, "SIGUSR2")
+    handlers.install([signal.SIGUSR1])
+    try:
+        handlers.install()
+        assert signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL
+        handlers.uninstall()
+        assert signal.getsignal(signal.SIGUSR1) == handlers._handle
+    finally:
+        handlers.uninstall()
+    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+
+
 def test_no_signals_at_all(monkeypatch):
     monkeypatch.setenv(SIGNALS_VARIABLE, "")
     assert signals_to_handle() == []

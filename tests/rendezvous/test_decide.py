@@ -36,6 +36,7 @@ from holdfast.rendezvous.records import (
     EndKind,
     Verdict,
 )
+from holdfast.settings import RestartLimits
 
 # Each node
 
@@ -228,12 +229,12 @@ def test_the_same_exception_at_the_same_line_twice_within_seconds_ends_the_job()
     again = failed("b.1", 9, where="train.py:3 in main", exception="ValueError", ran_s=1.0)
     past = {"signature": "ValueError at train.py:3 in main", "restarts": 1}
     assert "twice within seconds" in ended_by(judge(again, **past)).reason
-    always = replace(SETTINGS, restart_policy="always")
+    always = replace(SETTINGS, restarts=RestartLimits(3, policy="always"))
     assert made_by(judge(again, settings=always, **past)).restarts == 2
 
 
 def test_restarts_are_counted_anew_after_the_window():
-    settings = replace(SETTINGS, restart_window_s=100.0)
+    settings = replace(SETTINGS, restarts=RestartLimits(3, window_s=100.0))
     made = made_by(judge(failed("b.1", 9, ran_s=100.0), settings=settings, restarts=3))
     assert (made.restarts, made.past.spent) == (4, 1)
     assert ended_by(judge(failed("b.1", 9, ran_s=99.0), settings=settings, restarts=3))

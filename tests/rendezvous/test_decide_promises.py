@@ -32,6 +32,7 @@ from holdfast.rendezvous.decision import NO_RECORD, Join, Leave, Settings, Start
 from holdfast.rendezvous.records import GENERATION_MAX, Arrivals, BreakKind, Broken, Fingerprint, Node, Short, encode
 from holdfast.rendezvous.restarts import STEADY_S
 from holdfast.rendezvous.view import View
+from holdfast.settings import RestartLimits
 
 HERE = {"a.1": 0, "b.1": 0, "c.1": 0}
 ELASTIC = Settings(min_nodes=2, max_nodes=4, last_call_s=5.0, max_restarts=3)
@@ -378,7 +379,7 @@ def test_a_job_that_needs_a_machine_that_is_lost_all_the_time_ends_and_says_so()
     published = replace(offer("a", 29500), stopped=1)
     me = {"stopped": 1, "published": published, "offer": published}
     assert "c was lost 10 times in a row" in ended_by(lead(short, needed, **me)).reason
-    assert lead(short, replace(needed, restart_policy="always"), **me).actions == ()
+    assert lead(short, replace(needed, restarts=RestartLimits(3, policy="always")), **me).actions == ()
 
 
 def test_a_machine_that_stayed_begins_with_one_loss():

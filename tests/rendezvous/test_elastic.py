@@ -29,6 +29,7 @@ from holdfast.rendezvous.handover import Stopped
 from holdfast.rendezvous.hosting import free_port
 from holdfast.rendezvous.membership import Membership
 from holdfast.rendezvous.records import Keys
+from holdfast.settings import JobSettings
 
 PATIENCE_S = 60.0
 
@@ -51,7 +52,7 @@ class Nodes:
         handler = rendezvous_handler_registry.create_handler(
             RendezvousParameters("c10d", self.endpoint, run_id, least, most, **config)
         )
-        handler.bring("trainer", workers, max_restarts)
+        handler.bring(JobSettings(least, most, workers, role="trainer", max_restarts=max_restarts))
         self._threads[handler] = self._stack.enter_context(ThreadPoolExecutor(1))
         self._handlers.append(handler)
         return handler

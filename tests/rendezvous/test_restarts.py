@@ -10,18 +10,17 @@ from holdfast.errors import ProcessFailure
 from holdfast.errors.diagnosis import Evidence
 from holdfast.errors.kind import FailureKind
 from holdfast.rendezvous.restarts import (
-    ALWAYS,
     FAST_S,
     NODE_FAULTS_MAX,
     PAUSE_MAX_S,
     STEADY_S,
     Fault,
-    Limits,
     Past,
     failure_signature,
     hopeless,
     rule,
 )
+from holdfast.settings import ALWAYS, RestartLimits
 
 EXCEPTION, KILLED = FailureKind.EXCEPTION, FailureKind.KILLED
 
@@ -30,7 +29,7 @@ def story(*faults, limits=None):
     """The rulings on one fault after the other, up to the first that ends the job."""
     past, rulings = Past(), []
     for fault in faults:
-        ruling = rule(past, fault, limits or Limits(max_restarts=10))
+        ruling = rule(past, fault, limits or RestartLimits(max_restarts=10))
         rulings.append(ruling)
         if not ruling.restarts:
             break
@@ -40,7 +39,7 @@ def story(*faults, limits=None):
 
 def test_the_budget_is_kept():
     faults = [Fault(FailureKind.EXIT, 1.0)] * 10
-    rulings = story(*faults, limits=Limits(max_restarts=2))
+    rulings = story(*faults, limits=RestartLimits(max_restarts=2))
     assert [ruling.restarts for ruling in rulings] == [True, True, False]
     assert rulings[-1].reason == "restarts: 2 of 2"
     assert not rulings[-1].is_early
@@ -68,7 +67,7 @@ def test_what_the_world_outside_does_is_no_place(name):
 
 
 def test_always_means_always():
-    always = Limits(3, policy=ALWAYS)
+    always = RestartLimits(3, policy=ALWAYS)
     faults = [Fault(EXCEPTION, 0.1, "ValueError at a.py:1", "a syntax error", "node")] * 5
     rulings = story(*faults, limits=always)
     assert [ruling.restarts for ruling in rulings] == [True, True, True, False]
@@ -76,7 +75,7 @@ def test_always_means_always():
 
 
 def test_a_window_gives_the_budget_back():
-    limits = Limits(1, window_s=100.0)
+    limits = RestartLimits(1, window_s=100.0)
     short, long = Fault(FailureKind.EXIT, 99.0), Fault(FailureKind.EXIT, 100.0)
     assert [ruling.restarts for ruling in story(short, long, long, long, short, limits=limits)] == [True] * 4 + [False]
 
@@ -150,7 +149,7 @@ FAULTS = st.builds(
     st.lists(FAULTS, max_size=50), st.integers(0, 5), st.sampled_from([0.0, 10.0]), st.sampled_from(["auto", ALWAYS])
 )
 def test_without_a_window_there_are_never_more_restarts_than_allowed(faults, most, window_s, policy):
-    rulings = story(*faults, limits=Limits(most, window_s, policy))
+    rulings = story(*faults, limits=RestartLimits(most, window_s, policy))
     for ruling in rulings:
         assert ruling.past.spent <= most
         assert ruling.restarts != bool(ruling.reason)

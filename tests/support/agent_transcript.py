@@ -33,6 +33,7 @@ from holdfast.agent import core
 from holdfast.agent import core_model as model
 from holdfast.errors.kind import FailureKind
 from holdfast.rendezvous.restarts import Fault
+from holdfast.settings import RestartLimits
 
 
 def replay(text):
@@ -46,9 +47,7 @@ class Stage:
     def __init__(self, settings):
         given = dict(re.findall(r"([a-z_]+) (\S+)", settings.removeprefix("settings:").replace(",", " ")))
         self._state = model.AgentState(
-            int(given.pop("restarts")),
-            float(given.pop("window", "0")),
-            given.pop("policy", "auto"),
+            RestartLimits(int(given.pop("restarts")), float(given.pop("window", "0")), given.pop("policy", "auto")),
             given.pop("nodes") != "1",
         )
         self._now = 0.0

@@ -122,10 +122,10 @@ def _set_failed(state: AgentState, event: SetFailed | HangFound, now: float) -> 
 
 def _judge(state: AgentState, event: SetFailed | HangFound, now: float, *, is_stuck: bool) -> Next:
     """Judge a failed attempt of a node that decides for itself."""
-    from holdfast.rendezvous.restarts import Limits, Past, rule
+    from holdfast.rendezvous.restarts import Past, rule
 
     past = state.past or Past()
-    ruling = rule(past, event.fault, Limits(state.max_restarts, state.window_s, state.policy))
+    ruling = rule(past, event.fault, state.limits)
     effects: tuple[Effect, ...] = ()
     if ruling.restarts and past.spent > 0 and ruling.past.spent == 1:
         again = Say(f"the workers ran for {round(event.fault.ran_s)} s: restarts are counted anew", is_info=True)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from holdfast.rendezvous.restarts import Fault, Past
+    from holdfast.settings import RestartLimits
 
 
 class Phase(StrEnum):
@@ -52,9 +53,7 @@ class AgentState(Frozen):
     """Everything that decisions depend on.
 
     Attributes:
-        max_restarts: the restarts that the user allows.
-        window_s: how long workers must have run to get the whole budget back; 0 for never.
-        policy: whether failures that cannot go away by themselves are restarted.
+        limits: when a failed attempt is restarted.
         is_shared: whether the nodes of the job share one budget of restarts, which the rendezvous counts.
         phase: the agent's phase.
         spent: the restarts that the budget has paid for.
@@ -67,9 +66,7 @@ class AgentState(Frozen):
         reason: why it ended; while workers drain, why they were asked to.
     """
 
-    max_restarts: int
-    window_s: float = 0.0
-    policy: str = "auto"
+    limits: RestartLimits
     is_shared: bool = False
     past: Past | None = None
     phase: Phase = Phase.MEETING
@@ -80,6 +77,11 @@ class AgentState(Frozen):
     until: float | None = None
     outcome: Outcome | None = None
     reason: str = ""
+
+    @property
+    def max_restarts(self) -> int:
+        """The restarts that the user allows."""
+        return self.limits.max_restarts
 
     @property
     def restarts(self) -> int:

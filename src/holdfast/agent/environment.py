@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from holdfast.errors.secret import public_environment
+from holdfast.processes.interruption import SIGNALS_VARIABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ def worker_environment(
     }
     if group.coordinator_port is not None:
         env.update(_for_jax(group, worker, agent_environment))
+    if spec.settings is not None:  # otherwise workers inherit the agent's variable
+        env[SIGNALS_VARIABLE] = spec.settings.signals_to_handle
     if group.generation is not None:
         env["HOLDFAST_GENERATION"] = str(group.generation)
     # Workers do not need a token, and many programs write their environment to places where others can read it.

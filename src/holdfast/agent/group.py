@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.agent.state import WorkerState
 from holdfast.record import like_dataclass
+from holdfast.settings import JobSettings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +22,13 @@ PROGRAM_MAX_CHARACTERS = 200
 DIGEST_CHARACTERS = 12
 """How much of a digest other nodes get."""
 
+SHARED = (
+    *("role", "max_restarts", "monitor_interval", "local_addr", "event_log_handler", "numa_options"),
+    *("duplicate_stdout_filters", "duplicate_stderr_filters", "virtual_local_rank"),
+    *("restart_window", "restart_policy", "min_nodes", "max_nodes", "strict_exit"),
+)
+"""The fields that a `WorkerSpec` shares with `JobSettings`. A new setting is a field of `JobSettings` alone."""
+
 
 @like_dataclass
 class WorkerSpec:
@@ -28,7 +36,7 @@ class WorkerSpec:
 
     A `master_addr` or `master_port` given here overrides that of the rendezvous. `fn` is the old name of `entrypoint`.
     `min_nodes` and `max_nodes` are the job's number of nodes, for its report; 0 means unknown. With `strict_exit`, a
-    worker that crashes after its program ended well has failed.
+    worker that crashes after its program ended well has failed. `settings` has the job's other settings.
     """
 
     def __init__(
@@ -54,6 +62,7 @@ class WorkerSpec:
         min_nodes: int = 0,
         max_nodes: int = 0,
         strict_exit: bool = False,
+        settings: JobSettings | None = None,
     ) -> None:
         if fn is not None:
             import warnings
@@ -91,6 +100,32 @@ class WorkerSpec:
         self.min_nodes = min_nodes
         self.max_nodes = max_nodes
         self.strict_exit = strict_exit
+        self.settings = settings
+
+    @classmethod
+    def of(
+        cls,
+        settings: JobSettings,
+        rdzv_handler: RendezvousHandler,
+        entrypoint: Callable[..., Any] | str | None,
+        args: Sequence[Any] = (),
+    ) -> WorkerSpec:
+        """The specification of this node's workers in a job with these settings."""
+        return cls(
+            local_world_size=settings.nproc_per_node,
+            rdzv_handler=rdzv_handler,
+            entrypoint=entrypoint,
+            args=tuple(args),
+            settings=settings,
+            **{name: getattr(settings, name) for name in SHARED},
+        )
+
+    def get_settings(self) -> JobSettings:
+        """The settings of the job. The values of this specification win over those in `settings`."""
+        own = {name: getattr(self, name) for name in SHARED}
+        if self.settings is None:
+            return JobSettings(nproc_per_node=self.local_world_size, **own)
+        return self.settings.replace(nproc_per_node=self.local_world_size, **own)
 
     def get_entrypoint_name(self) -> str:
         """The name of the command or function."""

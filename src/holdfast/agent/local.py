@@ -13,7 +13,7 @@ from holdfast.agent.environment import substitute_local_rank, worker_environment
 from holdfast.agent.group import RunResult
 from holdfast.agent.inspection import Inspection
 from holdfast.agent.shared_memory import WorkerPages
-from holdfast.agent.simple import EXIT_BARRIER_TIMEOUT_S, SimpleElasticAgent, outline
+from holdfast.agent.simple import SimpleElasticAgent, outline
 from holdfast.agent.state import WorkerState
 from holdfast.agent.survivors import Survivors
 from holdfast.agent.uninterruptible import UninterruptibleWatch, timeout_from_environment
@@ -23,6 +23,7 @@ from holdfast.processes.context import SHUTDOWN_TIMEOUT_S
 from holdfast.processes.interruption import SignalException, SignalWakeUp, Uninterrupted, handlers
 from holdfast.processes.starting import start_processes
 from holdfast.run_directory import RunDirectory
+from holdfast.settings import EXIT_BARRIER_TIMEOUT_S
 from holdfast.waiting import poll_ms
 
 TYPE_CHECKING = False
@@ -48,9 +49,6 @@ PAGE = "HOLDFAST_WORKER_PAGE"
 RUN_PATH = ("holdfast.cli.worker_command", "run_script_path")
 """The function that `holdfast run --run-path` runs. Its first argument is the script."""
 
-STOP_GRACE_S = 30.0
-"""How long workers that listen for a stop request have to end by themselves, by default."""
-
 PORT_MAX = (1 << 16) - 1
 PORT_MAX_DIGITS = 5
 
@@ -63,7 +61,8 @@ log = get_logger(__name__)
 class LocalElasticAgent(SimpleElasticAgent):
     """Runs functions or commands as processes of this machine.
 
-    Waits are for notifications by the kernel: an exit, a signal, a timer's request, or the nearest deadline.
+    `stop_grace`, `hang_timeout` and `warm` are those of the job's settings, unless they are given here. Waits are for
+    notifications by the kernel: an exit, a signal, a timer's request, or the nearest deadline.
     """
 
     def __init__(
@@ -76,9 +75,9 @@ class LocalElasticAgent(SimpleElasticAgent):
         shutdown_timeout: float = SHUTDOWN_TIMEOUT_S,
         health_check_server: HealthCheckServer | None = None,
         uninterruptible_state_timeout: float | None = None,
-        stop_grace: float = STOP_GRACE_S,
-        hang_timeout: float = 0.0,
-        warm: bool | Sequence[str] = False,
+        stop_grace: float | None = None,
+        hang_timeout: float | None = None,
+        warm: bool | Sequence[str] | None = None,
     ) -> None:
         super().__init__(spec, exit_barrier_timeout, shutdown_timeout)
         stuck_s = timeout_from_environment() if uninterruptible_state_timeout is None else uninterruptible_state_timeout
@@ -93,11 +92,14 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._expired_timers: dict[int, str] = {}
         self._has_asked_others = False
         self._seen: RunProcsResult | None = None
-        self._stop_grace_s = stop_grace
+        settings = self._settings
+        self._stop_grace_s = settings.stop_grace if stop_grace is None else stop_grace
         self._pages = WorkerPages()
-        self._inspection = Inspection(self._worker_group, self._run_events, hang_timeout)
+        hang_timeout_s = settings.hang_timeout if hang_timeout is None else hang_timeout
+        self._inspection = Inspection(self._worker_group, self._run_events, hang_timeout_s)
         self._survivors = Survivors(self._worker_group, self._run_events)
         self._hang_node: int | None = None
+        warm = settings.warm if warm is None else warm
         self._template = self._make_template(warm) if warm else None
         self._registered = ""
         self._told_late_crashes: set[int] = set()

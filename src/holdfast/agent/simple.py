@@ -54,6 +54,7 @@ from holdfast.logger import get_logger
 from holdfast.metrics import prof, put_metric
 from holdfast.processes.context import SHUTDOWN_TIMEOUT_S
 from holdfast.processes.interruption import SignalException, SignalWakeUp, Uninterrupted
+from holdfast.settings import EXIT_BARRIER_TIMEOUT_S, RESTART_POLICIES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,11 +68,6 @@ if TYPE_CHECKING:
     from holdfast.rendezvous.errors import JobFailedError
     from holdfast.rendezvous.records import Verdict
     from holdfast.rendezvous.restarts import Fault
-
-EXIT_BARRIER_TIMEOUT_S = 300
-"""How long a node whose workers are done waits for the other nodes by default."""
-
-RESTART_POLICIES = ("auto", "always")
 
 UNWELL = "the workers are not well"
 
@@ -103,14 +99,13 @@ class SimpleElasticAgent(ElasticAgent):
         exit_barrier_timeout: float = EXIT_BARRIER_TIMEOUT_S,
         shutdown_timeout: float = SHUTDOWN_TIMEOUT_S,
     ) -> None:
-        if spec.restart_policy not in RESTART_POLICIES:
+        settings = self._settings = spec.get_settings()
+        if settings.restart_policy not in RESTART_POLICIES:
             from holdfast.errors.tree import InputError
 
-            raise InputError(f"restart_policy {spec.restart_policy!r}: write one of {', '.join(RESTART_POLICIES)}")
+            raise InputError(f"restart_policy {settings.restart_policy!r}: write one of {', '.join(RESTART_POLICIES)}")
         self._worker_group = WorkerGroup(spec)
-        self._state = AgentState(
-            spec.max_restarts, spec.restart_window, spec.restart_policy, spec.rdzv_handler.counts_restarts
-        )
+        self._state = AgentState(settings.restart_limits, spec.rdzv_handler.counts_restarts)
         self._result = RunResult(WorkerState.INIT)
         self._exit_barrier_timeout = exit_barrier_timeout
         self._shutdown_timeout = shutdown_timeout
@@ -185,9 +180,7 @@ class SimpleElasticAgent(ElasticAgent):
         spec = worker_group.spec
         if spec.rdzv_handler.counts_restarts:  # a single node has no other to compare with
             spec.rdzv_handler.identify(*spec.get_program())
-        spec.rdzv_handler.bring(
-            spec.role, spec.local_world_size, spec.max_restarts, spec.restart_window, spec.restart_policy
-        )
+        spec.rdzv_handler.bring(spec.get_settings())
         began = time.monotonic()
         with self._event_writer.timed("RENDEZVOUS"):
             info = spec.rdzv_handler.next_rendezvous()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from holdfast.cli import accelerators
-from holdfast.cli.options import EXIT_BARRIER_TIMEOUT_S, RESTART_POLICIES, STOP_GRACE_S, STORE_HOSTS, Unsaid
+from holdfast.cli.options import OWN_OPTIONS, Unsaid
 from holdfast.cli.worker_command import worker_command
 from holdfast.errors.secret import HIDDEN, shown, split_settings
 from holdfast.errors.tree import InputError
@@ -71,19 +71,18 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., None]
         duplicate_stderr_filters=args.duplicate_stderr_filters,
         virtual_local_rank=args.virtual_local_rank,
         shutdown_timeout=args.shutdown_timeout,
-        # Options of ours may be missing: a program may have used torch's parser.
-        exit_barrier_timeout=getattr(args, "exit_barrier_timeout", EXIT_BARRIER_TIMEOUT_S),
-        stop_grace=getattr(args, "stop_grace", STOP_GRACE_S),
-        store_host=getattr(args, "store_host", STORE_HOSTS[0]),
-        restart_window=getattr(args, "restart_window", 0.0),
-        restart_policy=getattr(args, "restart_policy", RESTART_POLICIES[0]),
-        hang_timeout=getattr(args, "hang_timeout", 0.0),
-        strict_exit=getattr(args, "strict_exit", False),
-        warm=getattr(args, "warm_imports", None) or getattr(args, "warm", False),
+        **_own_settings(args),
     )
     if nproc_per_node > 1:
         os.environ.setdefault(THREADS_VARIABLE, "1")
     return config, entrypoint, entrypoint_args
+
+
+def _own_settings(args: Namespace) -> dict[str, Any]:
+    """The settings that only holdfast has, as far as `args` has them: a program may have used torch's parser."""
+    own = {option.dest: getattr(args, option.dest) for option in OWN_OPTIONS if hasattr(args, option.dest)}
+    imports = own.pop("warm_imports", None)
+    return own | {"warm": imports} if imports else own
 
 
 def parse_min_max_nnodes(nnodes: str) -> tuple[int, int]:
@@ -200,15 +199,10 @@ def _check_numbers(args: Namespace) -> None:
         raise InputError(f"--monitor-interval {args.monitor_interval:g}: write a number of seconds above 0")
     if args.shutdown_timeout is not None and args.shutdown_timeout < 0:
         raise InputError(f"--shutdown-timeout {args.shutdown_timeout}: write a number of seconds from 0 on")
-    for name, default in (
-        ("exit_barrier_timeout", EXIT_BARRIER_TIMEOUT_S),
-        ("stop_grace", STOP_GRACE_S),
-        ("restart_window", 0.0),
-        ("hang_timeout", 0.0),
-    ):
-        seconds = getattr(args, name, default)
-        if not 0 <= seconds < INFINITE:
-            raise InputError(f"--{name.replace('_', '-')} {seconds:g}: write a number of seconds from 0 on")
+    for option in OWN_OPTIONS:
+        seconds = getattr(args, option.dest, 0.0)
+        if option.metavar == "SECONDS" and not 0 <= seconds < INFINITE:
+            raise InputError(f"{option.names[-1]} {seconds:g}: write a number of seconds from 0 on")
     if args.master_port is not None and not 0 <= args.master_port <= PORT_MAX:
         raise InputError(f"--master-port {args.master_port}: write a port from 1 to {PORT_MAX}")
 

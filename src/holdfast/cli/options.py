@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from argparse import ArgumentTypeError
 
+from holdfast.settings import RESTART_POLICIES, STORE_HOSTS, JobSettings
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 START_METHODS = ("spawn", "fork", "forkserver")
 NUMA_BINDINGS = ("node", "socket", "exclusive", "core-complex")
-EXIT_BARRIER_TIMEOUT_S = 300.0
-STOP_GRACE_S = 30.0
-STORE_HOSTS = ("agent", "rank0")
-RESTART_POLICIES = ("auto", "always")
 
 
 class Unsaid(int):
@@ -161,7 +159,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option(
             "--restart-window",
             metavar="SECONDS",
-            default=0.0,
+            default=JobSettings.restart_window,
             of_type=number,
             is_ours=True,
             help="workers that ran for so long before one failed have all of --max-restarts again; 0 counts restarts "
@@ -170,7 +168,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option(
             "--restart-policy",
             metavar="WORD",
-            default=RESTART_POLICIES[0],
+            default=JobSettings.restart_policy,
             of_type=one_of(*RESTART_POLICIES),
             is_ours=True,
             help="auto does not start again what cannot help (a syntax error, a missing module, wrong arguments, the "
@@ -186,7 +184,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option(
             "--hang-timeout",
             metavar="SECONDS",
-            default=0.0,
+            default=JobSettings.hang_timeout,
             of_type=number,
             is_ours=True,
             help="a worker without progress for so long has failed: without a heartbeat (holdfast.worker) where it "
@@ -195,7 +193,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option(
             "--signals-to-handle",
             metavar="NAMES",
-            default="SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+            default=JobSettings.signals_to_handle,
             help="the signals that are passed on to the workers and end the job",
         ),
         Option(
@@ -208,7 +206,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option(
             "--exit-barrier-timeout",
             metavar="SECONDS",
-            default=EXIT_BARRIER_TIMEOUT_S,
+            default=JobSettings.exit_barrier_timeout,
             of_type=number,
             is_ours=True,
             help="how long a node that is done waits for the others",
@@ -216,7 +214,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option(
             "--stop-grace",
             metavar="SECONDS",
-            default=STOP_GRACE_S,
+            default=JobSettings.stop_grace,
             of_type=number,
             is_ours=True,
             help="how long workers that listen for it (holdfast.worker) have to end by themselves, with a checkpoint "
@@ -266,7 +264,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option(
             "--store-host",
             metavar="WHO",
-            default="agent",
+            default=JobSettings.store_host,
             of_type=one_of(*STORE_HOSTS),
             is_ours=True,
             help="who serves the workers' store at the master's address and port: agent, or rank0 for the worker of "
@@ -333,4 +331,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
 }
 """The options by heading of the help."""
 
-OURS = frozenset(option.dest for options in GROUPS.values() for option in options if option.is_ours)
+OWN_OPTIONS = tuple(option for options in GROUPS.values() for option in options if option.is_ours)
+"""The options that torchrun does not have. Each but ``--warm-imports`` is a field of `JobSettings`."""
+
+OURS = frozenset(option.dest for option in OWN_OPTIONS)

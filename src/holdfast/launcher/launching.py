@@ -6,7 +6,7 @@ import os
 
 from holdfast.logger import get_logger
 from holdfast.processes.context import SHUTDOWN_TIMEOUT_S
-from holdfast.processes.interruption import SIGNALS_VARIABLE, SignalException, handlers, signals_to_handle
+from holdfast.processes.interruption import SignalException, handlers, signals_to_handle
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from holdfast.agent import HealthCheckServer, LocalElasticAgent, RunResult
+    from holdfast.agent.group import WorkerSpec
     from holdfast.launcher.config import LaunchConfig
     from holdfast.rendezvous import RendezvousHandler
+    from holdfast.settings import JobSettings
 
 SHUTDOWN_TIMEOUT_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 
@@ -56,32 +58,38 @@ def launch_agent(
         SignalException: this process was asked to stop, and has stopped its workers.
         InputError: the configuration cannot be run.
     """
-    signals_to_handle(config.signals_to_handle)  # validate before anything is changed
-    run_id = config.run_id or os.urandom(16).hex()
-    previous_signals = os.environ.get(SIGNALS_VARIABLE)
-    os.environ[SIGNALS_VARIABLE] = config.signals_to_handle
-    handlers.install()
+    settings = job_settings(config)
+    handlers.install(signals_to_handle(settings.signals_to_handle))
     try:
-        return _launch(config, run_id, entrypoint, args, health_check_server)
+        return _launch(settings, entrypoint, args, health_check_server)
     finally:
         handlers.uninstall()
-        if previous_signals is None:
-            os.environ.pop(SIGNALS_VARIABLE, None)
-        else:
-            os.environ[SIGNALS_VARIABLE] = previous_signals
+
+
+def job_settings(config: LaunchConfig) -> JobSettings:
+    """The settings of the job that `config` describes, with everything filled in that a configuration may leave open.
+
+    Raises:
+        InputError: the shutdown timeout cannot be used.
+    """
+    return config.settings().replace(
+        run_id=config.run_id or os.urandom(16).hex(),
+        shutdown_timeout=_shutdown_timeout_s(config.shutdown_timeout),
+    )
 
 
 def _launch(
-    config: LaunchConfig,
-    run_id: str,
+    settings: JobSettings,
     entrypoint: Callable[..., Any] | str | None,
     args: Sequence[Any],
     health_check_server: HealthCheckServer | None,
 ) -> dict[int, Any]:
-    rdzv_handler = _make_rendezvous(config, run_id, entrypoint)
+    from holdfast.agent.group import WorkerSpec
+
+    rdzv_handler = _make_rendezvous(settings, entrypoint)
     leave_for_good = True
     try:
-        agent = _make_agent(config, rdzv_handler, entrypoint, args, health_check_server)
+        agent = _make_agent(settings, WorkerSpec.of(settings, rdzv_handler, entrypoint, args), health_check_server)
         try:
             result = agent.run()
             _raise_if_failed(result, _name(entrypoint, args))
@@ -113,26 +121,24 @@ def _raise_if_failed(result: RunResult, name: str) -> None:
         raise failed
 
 
-def _make_rendezvous(
-    config: LaunchConfig, run_id: str, entrypoint: Callable[..., Any] | str | None
-) -> RendezvousHandler:
+def _make_rendezvous(settings: JobSettings, entrypoint: Callable[..., Any] | str | None) -> RendezvousHandler:
     from holdfast.rendezvous.parameters import RendezvousParameters
     from holdfast.rendezvous.registry import BUILT_IN_BACKENDS, rendezvous_handler_registry
 
-    if config.start_method == "fork" and config.rdzv_endpoint and callable(entrypoint):
-        _refuse_fork(config.rdzv_backend)
-    settings = dict(config.rdzv_configs)
-    if config.rdzv_backend in BUILT_IN_BACKENDS:
-        settings.setdefault("store_host", config.store_host)
+    if settings.start_method == "fork" and settings.rdzv_endpoint and callable(entrypoint):
+        _refuse_fork(settings.rdzv_backend)
+    configs = dict(settings.rdzv_configs)
+    if settings.rdzv_backend in BUILT_IN_BACKENDS:
+        configs.setdefault("store_host", settings.store_host)
     return rendezvous_handler_registry.create_handler(
         RendezvousParameters(
-            backend=config.rdzv_backend,
-            endpoint=config.rdzv_endpoint,
-            run_id=run_id,
-            min_nodes=config.min_nodes,
-            max_nodes=config.max_nodes,
-            local_addr=config.local_addr,
-            **settings,
+            backend=settings.rdzv_backend,
+            endpoint=settings.rdzv_endpoint,
+            run_id=settings.run_id,
+            min_nodes=settings.min_nodes,
+            max_nodes=settings.max_nodes,
+            local_addr=settings.local_addr,
+            **configs,
         )
     )
 
@@ -150,51 +156,24 @@ def _refuse_fork(backend: str) -> None:
 
 
 def _make_agent(
-    config: LaunchConfig,
-    rdzv_handler: RendezvousHandler,
-    entrypoint: Callable[..., Any] | str | None,
-    args: Sequence[Any],
-    health_check_server: HealthCheckServer | None,
+    settings: JobSettings, spec: WorkerSpec, health_check_server: HealthCheckServer | None
 ) -> LocalElasticAgent:
-    from holdfast.agent.group import WorkerSpec
     from holdfast.agent.local import LocalElasticAgent
     from holdfast.processes.logs import DefaultLogsSpecs
 
-    if config.metrics_cfg:
+    if settings.metrics_cfg:
         from holdfast.metrics import MetricsConfig, initialize_metrics
 
-        initialize_metrics(MetricsConfig(config.metrics_cfg))
-    spec = WorkerSpec(
-        role=config.role,
-        local_world_size=config.nproc_per_node,
-        rdzv_handler=rdzv_handler,
-        entrypoint=entrypoint,
-        args=tuple(args),
-        max_restarts=config.max_restarts,
-        monitor_interval=config.monitor_interval,
-        local_addr=config.local_addr,
-        event_log_handler=config.event_log_handler,
-        numa_options=config.numa_options,
-        duplicate_stdout_filters=config.duplicate_stdout_filters,
-        duplicate_stderr_filters=config.duplicate_stderr_filters,
-        virtual_local_rank=config.virtual_local_rank,
-        restart_window=config.restart_window,
-        restart_policy=config.restart_policy,
-        min_nodes=config.min_nodes,
-        max_nodes=config.max_nodes,
-        strict_exit=config.strict_exit,
-    )
+        initialize_metrics(MetricsConfig(settings.metrics_cfg))
+    assert settings.shutdown_timeout is not None  # `job_settings` has chosen one
     return LocalElasticAgent(
         spec,
-        logs_specs=config.logs_specs or DefaultLogsSpecs(),
-        start_method=config.start_method,
-        exit_barrier_timeout=config.exit_barrier_timeout,
-        log_line_prefix_template=config.log_line_prefix_template,
-        shutdown_timeout=_shutdown_timeout_s(config.shutdown_timeout),
+        logs_specs=settings.logs_specs or DefaultLogsSpecs(),
+        start_method=settings.start_method,
+        exit_barrier_timeout=settings.exit_barrier_timeout,
+        log_line_prefix_template=settings.log_line_prefix_template,
+        shutdown_timeout=settings.shutdown_timeout,
         health_check_server=health_check_server,
-        stop_grace=config.stop_grace,
-        hang_timeout=config.hang_timeout,
-        warm=config.warm,
     )
 
 

@@ -16,6 +16,7 @@ from holdfast.processes.standard_streams import open_missing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import FrameType
     from typing import Any, Self
 
@@ -66,12 +67,16 @@ class _Handlers:
         self.pending: list[int] = []
         self.wakeup: tuple[int, int] | None = None
 
-    def install(self) -> None:
-        """Count one more set. A signal that arrives meanwhile is kept for the end of the next critical section.
+    def install(self, wanted: Iterable[signal.Signals] | None = None) -> None:
+        """Count one more user. The first one installs the handlers, of the `wanted` signals or of the environment's.
 
-        A terminal signal that is ignored stays ignored, here and in the workers.
+        A signal that arrives meanwhile is kept for the end of the next critical section. A terminal signal that is
+        ignored stays ignored, here and in the workers.
         """
-        wanted = signals_to_handle()
+        if self.users > 0 and self.main_thread is not None:
+            self.users += 1
+            return
+        wanted = signals_to_handle() if wanted is None else wanted
         self.users += 1
         if not _is_main_thread():
             return

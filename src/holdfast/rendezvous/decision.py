@@ -9,7 +9,8 @@ from msgspec import Struct
 
 from holdfast.coordination.model import Created, Modified, Put, Transaction, absent
 from holdfast.rendezvous.records import Broken, End, Failure, Generation, Node, encode
-from holdfast.rendezvous.restarts import AUTO, STEADY_S
+from holdfast.rendezvous.restarts import STEADY_S
+from holdfast.settings import RestartLimits
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -60,10 +61,8 @@ class Settings(Struct, frozen=True):
     steady_s: float = STEADY_S
     """How long a machine must stay for its earlier losses to be forgotten."""
 
-    restart_window_s: float = 0.0
-    """Workers that ran this long before a failure get the whole restart budget again; 0 for never."""
-
-    restart_policy: str = AUTO
+    restarts: RestartLimits = RestartLimits(0)
+    """When a failed generation is restarted. The budget is that of the generation's record."""
 
 
 class Me(Struct, frozen=True):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from holdfast.rendezvous.handler import Meanwhile
     from holdfast.rendezvous.handover import Started
     from holdfast.rendezvous.records import StacksRequest
+    from holdfast.settings import JobSettings
 
 log = get_logger(__name__)
 
@@ -74,28 +75,17 @@ class ElasticRendezvous(RendezvousHandler):
     def use_agent_store(self) -> bool:
         return self._settings.agent_serves
 
-    def bring(
-        self,
-        role: str,
-        local_world_size: int,
-        max_restarts: int,
-        restart_window_s: float = 0.0,
-        restart_policy: str = "auto",
-    ) -> None:
+    def bring(self, settings: JobSettings) -> None:
         limits = self._settings.limits
         fingerprint = replace(
             self._node.fingerprint,
             min_nodes=limits.min_nodes,
             max_nodes=limits.max_nodes,
-            max_restarts=max_restarts,
+            max_restarts=settings.max_restarts,
         )
-        self._node = replace(self._node, role=role, workers=local_world_size, fingerprint=fingerprint)
-        self._limits = replace(
-            self._settings.limits,
-            max_restarts=max_restarts,
-            restart_window_s=restart_window_s,
-            restart_policy=restart_policy,
-        )
+        workers = settings.nproc_per_node
+        self._node = replace(self._node, role=settings.role, workers=workers, fingerprint=fingerprint)
+        self._limits = replace(limits, max_restarts=settings.max_restarts, restarts=settings.restart_limits)
 
     def identify(self, program: str, arguments: str) -> None:
         fingerprint = replace(self._node.fingerprint, program=program, arguments=arguments)

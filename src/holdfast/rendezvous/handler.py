@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from holdfast.processes.launch import LastWill
     from holdfast.rendezvous.hosting import Hosting
     from holdfast.rendezvous.records import StacksRequest, Verdict
+    from holdfast.settings import JobSettings
 
     class Meanwhile(Protocol):
         """The work of an agent while it waits for other nodes."""
@@ -186,15 +187,8 @@ class RendezvousHandler(ABC):
 
     # Extensions of torch's interface. Their defaults suit a handler that does not know them.
 
-    def bring(  # noqa: B027 - optional, does nothing
-        self,
-        role: str,
-        local_world_size: int,
-        max_restarts: int,
-        restart_window_s: float = 0.0,
-        restart_policy: str = "auto",
-    ) -> None:
-        """Set what this node contributes to its rounds."""
+    def bring(self, settings: JobSettings) -> None:  # noqa: B027 - optional, does nothing
+        """Set what this node contributes to its rounds: its role, its number of workers, its limits."""
 
     def identify(self, program: str, arguments: str) -> None:  # noqa: B027 - optional, does nothing
         """Set what the workers of this node run, to be compared with other nodes.

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from holdfast.errors.kind import FailureKind, cause_of
 from holdfast.rendezvous.records import BreakKind, Verdict
-from holdfast.rendezvous.restarts import Fault, Limits, Past, Ruling, failure_signature, rule
+from holdfast.rendezvous.restarts import Fault, Past, Ruling, failure_signature, rule
 
 if TYPE_CHECKING:
     from holdfast.rendezvous.decision import Settings
@@ -50,7 +50,7 @@ def judge(view: View, settings: Settings) -> Judged | None:
         cause.kind, cause.ran_s, _place(cause), cause.hopeless, cause.node, is_of_machine=_is_of_machine(cause)
     )
     past = last.past
-    limits = Limits(last.max_restarts, settings.restart_window_s, settings.restart_policy)
+    limits = settings.restarts.replace(max_restarts=last.max_restarts)
     remembered = Past(past.spent, past.faults, past.signature, past.node, past.blames, past.left_out)
     return Judged(verdict, rule(remembered, fault, limits, others_suffice=_others_suffice(view, cause, settings)))
 

@@ -40,8 +40,8 @@ from holdfast.rendezvous.records import (
     brief,
     encode,
 )
-from holdfast.rendezvous.restarts import AUTO
 from holdfast.rendezvous.seating import seat
+from holdfast.settings import AUTO
 
 if TYPE_CHECKING:
     from holdfast.coordination.model import Operation
@@ -246,7 +246,7 @@ def _rule_out(view: View, me: Me, now: float, judged: Judged | None, keys: Keys)
 
 def _wait_for_more(view: View, me: Me, last: Generation | None, now: float, settings: Settings, keys: Keys) -> Decision:
     """Wait for more nodes. The job ends if one of its machines is lost again and again."""
-    if last is None or settings.restart_policy != AUTO:
+    if last is None or settings.restarts.policy != AUTO:
         return Decision(me)
     arrivals = _arrivals(view, me, last, now, settings)
     bad = lost_too_often(arrivals, [member.host for member in last.members])

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from holdfast.errors.diagnosis import is_usage_error
 from holdfast.errors.kind import INFRASTRUCTURE, FailureKind
+from holdfast.settings import ALWAYS, AUTO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from holdfast.errors import ProcessFailure
-
-AUTO, ALWAYS = "auto", "always"
+    from holdfast.settings import RestartLimits
 
 FAST_S = 10.0
 """A worker that fails within this time fails at once. If that happens twice at the same line, it will happen again."""
@@ -151,17 +151,6 @@ class Past:
     __hash__ = None  # type: ignore[assignment]
 
 
-class Limits:
-    """The user's settings: the number of restarts, the window in seconds (0 for none), the policy."""
-
-    __slots__ = ("max_restarts", "policy", "window_s")
-
-    def __init__(self, max_restarts: int, window_s: float = 0.0, policy: str = AUTO) -> None:
-        self.max_restarts = max_restarts
-        self.window_s = window_s
-        self.policy = policy
-
-
 class Ruling:
     """The consequence of a failure: whether there is a restart, after which pause, why not, and what to remember.
 
@@ -178,7 +167,7 @@ class Ruling:
         self.restarts = not reason
 
 
-def rule(past: Past, fault: Fault, limits: Limits, *, others_suffice: bool = False) -> Ruling:
+def rule(past: Past, fault: Fault, limits: RestartLimits, *, others_suffice: bool = False) -> Ruling:
     """The ruling on `fault`, given the failures before it. Without a restart, the reason says why.
 
     `others_suffice` if the job can go on without the node of the fault, and no other node failed in the same way.
