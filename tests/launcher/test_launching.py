@@ -17,6 +17,7 @@ from signpost import Signpost
 
 from holdfast.agent import LocalElasticAgent
 from holdfast.errors import ChildFailedError, InputError
+from holdfast.events import EventLog
 from holdfast.launcher import LaunchConfig, elastic_launch, launch_agent
 from holdfast.processes import DefaultLogsSpecs, Std
 from holdfast.processes.interruption import handlers
@@ -77,6 +78,28 @@ def test_one_agent_event_for_a_run(config):
         times = [event["timestamp"] for event in lines]
         assert times == sorted(times)
         assert times[0] > 1_700_000_000
+
+
+@pytest.mark.parametrize("entrypoint", [functions.nothing, functions.crash])
+def test_the_agents_event_is_written_before_the_log_is_closed(config, monkeypatch, entrypoint):
+    done = []
+    write, close = EventLog.write, EventLog.close
+
+    def noted_write(log, event, **options):
+        done.append(event.name)
+        write(log, event, **options)
+
+    def noted_close(log):
+        done.append("closed")
+        close(log)
+
+    monkeypatch.setattr(EventLog, "write", noted_write)
+    monkeypatch.setattr(EventLog, "close", noted_close)
+    with contextlib.suppress(ChildFailedError):
+        elastic_launch(config(max_restarts=0), entrypoint)()
+    assert done.count("closed") == 1
+    assert done[-2].startswith("torchelastic.worker.status.")
+    assert done[-1] == "closed"
 
 
 def test_from_a_thread(config):

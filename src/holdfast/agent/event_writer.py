@@ -30,6 +30,7 @@ class EventWriter:
         self._group = group
         self._held: list[Callable[[], Event | RecordedEvent]] = []
         self._log: EventLog | None = None
+        self._holders = 0
 
     def open(self, path: str | None) -> None:
         """Start writing events: to the handler and, if `path` is given, to that file."""
@@ -41,17 +42,33 @@ class EventWriter:
                 self._log.write(make())
             self._held.clear()
 
-    def close(self) -> None:
-        """Write the held events and close the file. A later event opens it again."""
-        self.open(None)
-        if self._log is not None:
+    def hold(self) -> None:
+        """Keep the file open until `let_go` was called as often. A run does so, and a caller who adds an event to it."""
+        self._holders += 1
+
+    def let_go(self) -> None:
+        """Undo one `hold`. The last one writes all events and closes the file."""
+        self._holders -= 1
+        if not self._holders:
+            self.open(None)
+            assert self._log is not None
             self._log.close()
 
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        self.hold()
+        try:
+            yield
+        finally:
+            self.let_go()
+
     def record(self, event: Event) -> None:
-        if self._log is None:
-            self._held.append(lambda: event)
-        else:
-            self._log.write(event)
+        """Record a caller's event, which may come after the run."""
+        with self.holding():
+            if self._log is None:
+                self._held.append(lambda: event)
+            else:
+                self._log.write(event)
 
     def keep(self, make: Callable[[], RunEvent]) -> None:
         """Record an event of the run, in the run's file only. `make` is called when the event is written."""

@@ -59,6 +59,7 @@ from holdfast.settings import EXIT_BARRIER_TIMEOUT_S, RESTART_POLICIES
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
     from typing import Any
 
     from holdfast import events
@@ -271,6 +272,7 @@ class SimpleElasticAgent(ElasticAgent):
 
     def run(self, role: str = "default") -> RunResult:
         self._began = time.monotonic()
+        self._event_writer.hold()
         self._run_events.run_started()
         death_sig = signal.SIGTERM
         try:
@@ -296,7 +298,7 @@ class SimpleElasticAgent(ElasticAgent):
                     self._worker_group.hosting.close()
                 outcome = self._state.outcome or Outcome.CLOSED
                 self._run_events.run_ended(outcome, self._state.reason, self._restart_count())
-                self._event_writer.close()
+                self._event_writer.let_go()
         return result
 
     def _invoke_run(self, role: str = "default") -> RunResult:
@@ -534,7 +536,10 @@ class SimpleElasticAgent(ElasticAgent):
     def record(self, event: events.Event) -> None:
         """Record a caller's event with those of this agent."""
         self._event_writer.record(event)
-        self._event_writer.close()
+
+    def recording(self) -> AbstractContextManager[None]:
+        """A context in which the run's events stay open after `run`, so that the caller can add its own."""
+        return self._event_writer.holding()
 
     def _event_log_path(self) -> str | None:
         """The file of the run's events; None if there is no directory for it."""

@@ -11,7 +11,7 @@ from holdfast.errors.child_failed import ChildFailedError
 from holdfast.errors.description import describe, type_and_text
 from holdfast.errors.error_file import PATH_VARIABLE, read_error_file, spare_path, unreadable, write_error_file
 from holdfast.errors.notice import notice
-from holdfast.errors.text import clipped, headline
+from holdfast.errors.text import REASON_MAX_CHARS, clipped, headline
 from holdfast.errors.tree import InputError
 
 TYPE_CHECKING = False
@@ -26,9 +26,6 @@ HANDLER_GROUP = "holdfast.error_handlers"
 
 NOTICE_MAX_CHARS = 8_000
 """How much of an error file's message is shown on stderr."""
-
-REASON_MAX_CHARS = 400
-"""How much of the reason is shown if a plug-in cannot be used."""
 
 
 class ErrorHandler:

@@ -6,10 +6,10 @@ from functools import wraps
 
 from holdfast.errors.child_failed import ChildFailedError
 from holdfast.errors.description import type_and_text
-from holdfast.errors.handler import REASON_MAX_CHARS, get_error_handler
+from holdfast.errors.handler import get_error_handler
 from holdfast.errors.notice import notice
 from holdfast.errors.summary import gist
-from holdfast.errors.text import headline
+from holdfast.errors.text import REASON_MAX_CHARS, headline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,6 +9,9 @@ if TYPE_CHECKING:
 COLOURS = ("0", "1", "2", "31", "32", "33", "1;31")
 """The codes of the colours and weights that holdfast uses on a terminal."""
 
+REASON_MAX_CHARS = 400
+"""How much of a plug-in's exception is shown in a line."""
+
 _JOINERS = "\u200c\u200d"
 """The characters that join Persian words and many emoji."""
 

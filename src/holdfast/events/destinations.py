@@ -6,7 +6,7 @@ import sys
 
 from holdfast.errors.description import type_and_text
 from holdfast.errors.notice import notice, written
-from holdfast.errors.text import headline
+from holdfast.errors.text import REASON_MAX_CHARS, headline
 from holdfast.errors.tree import InputError
 from holdfast.logger import INFO, log_level
 
@@ -26,9 +26,6 @@ class of either, which is instantiated without arguments.
 """
 
 BUILT_IN = ("null", "console", "dynamic_rendezvous")
-
-REASON_MAX_CHARS = 400
-"""How much of a handler's exception is shown."""
 
 
 class Guarded:

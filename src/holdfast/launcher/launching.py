@@ -90,25 +90,32 @@ def _launch(
     leave_for_good = True
     try:
         agent = _make_agent(settings, WorkerSpec.of(settings, rdzv_handler, entrypoint, args), health_check_server)
-        try:
-            result = agent.run()
-            _raise_if_failed(result, _name(entrypoint, args))
-        except SignalException:
-            # The signal asks this node to leave, not the job to end.
-            leave_for_good = False
-            agent.record(agent.get_event_failed())
-            raise
-        except Exception as error:
-            rdzv_handler.explain(f"{os.uname().nodename}: {' '.join(str(error).split())}")
-            agent.record(agent.get_event_failed())
-            raise
-        agent.record(agent.get_event_succeeded())
-        return result.return_values
+        with agent.recording():
+            return _run(agent, rdzv_handler, _name(entrypoint, args))
+    except SignalException:
+        leave_for_good = False  # the signal asks this node to leave, not the job to end
+        raise
     finally:
         if leave_for_good:
             rdzv_handler.shutdown()
         else:
             rdzv_handler.leave()
+
+
+def _run(agent: LocalElasticAgent, rdzv_handler: RendezvousHandler, name: str) -> dict[int, Any]:
+    """Run the agent, and record how that ended."""
+    try:
+        result = agent.run()
+        _raise_if_failed(result, name)
+    except SignalException:
+        agent.record(agent.get_event_failed())
+        raise
+    except Exception as error:
+        rdzv_handler.explain(f"{os.uname().nodename}: {' '.join(str(error).split())}")
+        agent.record(agent.get_event_failed())
+        raise
+    agent.record(agent.get_event_succeeded())
+    return result.return_values
 
 
 def _raise_if_failed(result: RunResult, name: str) -> None:

@@ -9,16 +9,13 @@ import time
 
 from holdfast.errors.description import type_and_text
 from holdfast.errors.notice import notice
-from holdfast.errors.text import headline
+from holdfast.errors.text import REASON_MAX_CHARS, headline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.metrics.handlers import MetricHandler
 
 DEFAULT_GROUP = "torchelastic"
-
-REASON_MAX_CHARS = 400
-"""How much of a handler's exception is shown."""
 
 
 class _Configured:

@@ -37,6 +37,7 @@ from holdfast.rendezvous.records import (
     Node,
     Remembered,
     Short,
+    agent_of,
     brief,
     encode,
 )
@@ -314,13 +315,8 @@ def _has_all_stopped(view: View, me: Me) -> bool:
     """
     if me.last is None or me.licence != me.lost or me.has_lapsed:
         return False
-    stopped = {_agent(name) for name, node in view.nodes.items() if node.stopped >= me.known}
-    return all(_agent(member.node) in stopped for member in me.last.members)
-
-
-def _agent(node: str) -> str:
-    """The agent's part of a node's name. The rest changes with each registration."""
-    return node.rpartition(".")[0]
+    stopped = {agent_of(name) for name, node in view.nodes.items() if node.stopped >= me.known}
+    return all(agent_of(member.node) in stopped for member in me.last.members)
 
 
 def _arrivals(view: View, me: Me, last: Generation | None, now: float, settings: Settings) -> Arrivals:

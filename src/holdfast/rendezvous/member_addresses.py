@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.netlink import ROUTE, Kernel, attributes
 from holdfast.rendezvous.errors import RendezvousStateError
-from holdfast.rendezvous.records import Node, decode
+from holdfast.rendezvous.records import Node, agent_of, decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,10 +59,10 @@ def interface_addresses() -> tuple[str, ...]:
 
 async def addresses_of(members: Iterable[Member], nodes: Iterable[Entry]) -> set[str]:
     """All addresses that members are known by. `nodes` are the records of all nodes, members or not."""
-    known = {_agent(member.node): member.address for member in members}
+    known = {agent_of(member.node): member.address for member in members}
     found = set(known.values())
     for entry in nodes:
-        if _agent(entry.key.rpartition("/")[2]) in known:
+        if agent_of(entry.key.rpartition("/")[2]) in known:
             try:
                 found.update(decode(entry, Node).addresses[:ADDRESSES_MAX])
             except RendezvousStateError:
@@ -70,11 +70,6 @@ async def addresses_of(members: Iterable[Member], nodes: Iterable[Entry]) -> set
     for resolved in await asyncio.gather(*map(_resolved, set(known.values()))):
         found.update(resolved)
     return found
-
-
-def _agent(node: str) -> str:
-    """The part of a node's name that stays the same when it registers again."""
-    return node.rpartition(".")[0] or node
 
 
 async def _resolved(host: str) -> list[str]:

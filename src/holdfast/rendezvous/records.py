@@ -404,6 +404,11 @@ class Keys:
 Record = TypeVar("Record", Node, Generation, Broken, End, Short, StacksRequest)
 
 
+def agent_of(node: str) -> str:
+    """The agent's part of a node's name. The rest changes with each registration."""
+    return node.rpartition(".")[0] or node
+
+
 def encode(record: Struct) -> bytes:
     """A record for the store. Text that UTF-8 cannot encode, such as a file name in other bytes, is escaped."""
     try:

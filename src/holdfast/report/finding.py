@@ -12,6 +12,7 @@ from holdfast.report.entries import Identity, identity_of, read_log
 from holdfast.report.joining import run_of, together
 from holdfast.report.liveness import presence_of
 from holdfast.report.timeline import agent_of, node_of
+from holdfast.report.units import SHOWN_ID_CHARS
 from holdfast.run_directory import EVENTS, RunDirectory, runs_in
 
 TYPE_CHECKING = False
@@ -25,9 +26,6 @@ NAMED_MAX = 8
 
 NAME_MIN_CHARS = 4
 """How many characters of a job's id are enough to name it."""
-
-SHOWN_ID_CHARS = 8
-"""How many characters of a job's id are shown."""
 
 
 def find_run(name: str = "") -> Run:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors.text import visible_line
 from holdfast.report.records import Outcome
-from holdfast.report.units import OUTCOME_SIGNS, duration, moment, one_line, outcome
+from holdfast.report.units import OUTCOME_SIGNS, SHOWN_ID_CHARS, duration, moment, one_line, outcome
 
 if TYPE_CHECKING:
     from typing import Any
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from holdfast.report.records import Run
 
 ID_MAX_CHARS = 36
-JOB_MAX_CHARS = 8
-"""How much of a job's id is shown: enough to name it."""
 
 OUTCOME_MAX_CHARS = 70
 
@@ -52,7 +50,7 @@ def _row(run: Run) -> list[str]:
     first, more = run.first(), len(run.nodes) - 1
     return [
         one_line(run.run_id, ID_MAX_CHARS) or "-",
-        one_line(run.job)[:JOB_MAX_CHARS] or "-",
+        one_line(run.job)[:SHOWN_ID_CHARS] or "-",
         moment(first.started_at).rpartition(" ")[0] or "unknown",
         least + duration(run.length_s()),
         str(run.rounds[-1].size() if run.rounds else "-"),

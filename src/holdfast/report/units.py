@@ -22,6 +22,9 @@ COMMAND_MAX_CHARS = 400
 
 HOST_MAX_CHARS = 40
 
+SHOWN_ID_CHARS = 8
+"""How many characters of a job's id are shown: enough to name it."""
+
 OUTCOME_SIGNS = {
     Outcome.SUCCEEDED: "✓",
     Outcome.FAILED: "✕",

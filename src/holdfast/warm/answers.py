@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 MESSAGE_MAX_BYTES = 64 * 1024
 """The size of one message."""
 
+DESCRIPTORS_MAX = 250
+"""How many descriptors one message carries: the kernel allows 253."""
+
 NAMES = frozenset({"importing", "problem", "modules", "stale", "fresh", "keeper", "refused"})
 """Every message has one of these names."""
 

@@ -15,7 +15,7 @@ from holdfast.processes.keeper_client import NoTemplateError
 from holdfast.processes.signal_setup import SignalSetup
 from holdfast.signals import name_of
 from holdfast.waiting import poll_ms
-from holdfast.warm.answers import MESSAGE_MAX_BYTES, decode, process_in
+from holdfast.warm.answers import DESCRIPTORS_MAX, MESSAGE_MAX_BYTES, decode, process_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from holdfast.processes.launch import LastWill
-
-DESCRIPTORS_MAX = 250
-"""How many descriptors one message carries: the kernel allows 253."""
 
 ANSWER_WAIT_S = 30.0
 """The timeout of an answer. A template that does not answer in time is abandoned."""

@@ -23,7 +23,7 @@ from holdfast.processes.launch import Becoming, LastWill, Launch, PickledCall
 from holdfast.processes.prctl import adopt_orphans, die_with_parent
 from holdfast.processes.signal_setup import SignalSetup
 from holdfast.warm.after_fork import Changes, freshen, open_files, show_command, write_files
-from holdfast.warm.answers import MESSAGE_MAX_BYTES, encode
+from holdfast.warm.answers import DESCRIPTORS_MAX, MESSAGE_MAX_BYTES, encode
 from holdfast.warm.exec_in_process import Program, become, begin
 from holdfast.warm.safety import OWN_VARIABLES, Safety, hidden_module
 
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from holdfast.warm.reading import Reading, Step
-
-DESCRIPTORS_MAX = 250
-"""How many descriptors one message carries: the kernel allows 253."""
 
 FIRST_DESCRIPTOR = 100
 """The template's own descriptors start here, so that those which imports open have the same numbers as elsewhere."""
