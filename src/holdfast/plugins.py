@@ -27,8 +27,7 @@ def load_plugin(
     if name not in found:
         there = ", ".join(sorted({*built_in, *found}))
         raise InputError(
-            f"{what} {name!r}: there is none of that name; there are {there} "
-            f"(others are entry points of {' and '.join(groups)})"
+            f"{what} {name!r}: unknown name; choose from {there} (others are entry points of {' and '.join(groups)})"
         )
     try:
         return make(found[name].load())

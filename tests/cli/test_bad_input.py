@@ -150,15 +150,15 @@ def test_a_variable(name, text, shown, holdfast, script):
 def test_processors_that_are_not_there(word, holdfast, script):
     assert_refused(
         holdfast("run", "--nproc-per-node", word, script(), CUDA_VISIBLE_DEVICES="", ZE_AFFINITY_MASK=""),
-        f"--nproc-per-node '{word}': no {word} can be seen on this machine",
+        f"--nproc-per-node '{word}': no {word} found on this machine",
     )
 
 
 def test_a_script(holdfast, tmp_path):
     assert_refused(holdfast("run"), "the following arguments are required: script")
-    assert_refused(holdfast("run", "nowhere.py"), "script 'nowhere.py': there is no such file")
+    assert_refused(holdfast("run", "nowhere.py"), "script 'nowhere.py': no such file")
     assert_refused(holdfast("run", tmp_path), f"script {str(tmp_path)!r}: a directory without __main__.py")
-    assert_refused(holdfast("run", "--no-python", "nowhere"), "script 'nowhere': there is no such program")
+    assert_refused(holdfast("run", "--no-python", "nowhere"), "script 'nowhere': no such program")
 
 
 @pytest.fixture
@@ -194,8 +194,8 @@ def test_what_another_user_may_not_touch(place):
             check=False,
         )
 
-    assert_refused(run(secret), f"script {str(secret)!r}: may not be read by this user")
-    assert_refused(run("--log-dir", closed, readable), f"--log-dir {str(closed)!r}: may not be written to")
+    assert_refused(run(secret), f"script {str(secret)!r}: not readable by this user")
+    assert_refused(run("--log-dir", closed, readable), f"--log-dir {str(closed)!r}: not writable")
 
 
 SPELLINGS = [spelling for option in OPTIONS for spelling in option.spellings]

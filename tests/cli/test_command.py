@@ -24,13 +24,22 @@ def test_help_lists_the_commands(word, capsys):
         assert f"  {name:6}  {summary}\n" in out
 
 
-@pytest.mark.parametrize(("words", "problem"), [(["rum"], "'rum' is no command"), ([], "a command is missing")])
+COMMAND_NAMES = "run, report, runs, stacks, doctor, forget, token"
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["rnu"], "unknown command 'rnu'; did you mean 'run'?"),
+        (["xyz"], f"unknown command 'xyz'; choose from {COMMAND_NAMES}"),
+        ([], f"no command given; choose from {COMMAND_NAMES}"),
+    ],
+)
 def test_an_unknown_command_is_one_line(words, problem, capsys):
     assert main(words) == 2
     out, err = capsys.readouterr()
     assert not out
-    commands = "run, report, runs, stacks, doctor, forget, token"
-    assert err == f"holdfast: error: {problem}; there is: {commands} (see holdfast --help)\n"
+    assert err == f"holdfast: error: {problem} (see holdfast --help)\n"
 
 
 def test_what_follows_run_is_for_the_job(holdfast, script):

@@ -117,7 +117,7 @@ def test_what_holdfast_run_finds_in_the_environment_is_found(tell, monkeypatch, 
         (["--endpoint", "node0:port"], "--endpoint 'node0:port': write HOST:PORT"),
         (["--rdzv-conf", "token"], "write KEY=VALUE"),
         (["--nproc-per-node", "none"], "write a number of workers"),
-        (["--only", "names,nothing"], "'nothing': there is no such topic"),
+        (["--only", "names,nothing"], "'nothing': unknown topic"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(tell, words, said):

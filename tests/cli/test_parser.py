@@ -66,9 +66,9 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("words", "said"),
         [
-            (["--max-restarts", "x"], "--max-restarts 'x': a whole number is needed"),
-            (["--max_restarts=1.5"], "--max-restarts '1.5': a whole number is needed"),
-            (["--monitor-interval", "x"], "--monitor-interval 'x': a number is needed, such as 0.5"),
+            (["--max-restarts", "x"], "--max-restarts 'x': write a whole number"),
+            (["--max_restarts=1.5"], "--max-restarts '1.5': write a whole number"),
+            (["--monitor-interval", "x"], "--monitor-interval 'x': write a number such as 0.5"),
             (["--start-method", "x"], "--start-method 'x': write one of spawn, fork, forkserver"),
             (["--numa-binding", "x"], "--numa-binding 'x': write one of node, socket, exclusive, core-complex"),
             (["--nonsense"], "unrecognized arguments: --nonsense"),
@@ -81,7 +81,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("name", "text", "said"),
         [
-            ("PET_MAX_RESTARTS", "x", "PET_MAX_RESTARTS='x': a whole number is needed"),
+            ("PET_MAX_RESTARTS", "x", "PET_MAX_RESTARTS='x': write a whole number"),
             ("PET_START_METHOD", "x", "PET_START_METHOD='x': write one of spawn, fork, forkserver"),
         ],
     )
@@ -91,7 +91,7 @@ class TestRefusals:
 
     def test_a_variable_that_is_not_to_blame_is_not_named(self, monkeypatch, capsys):
         monkeypatch.setenv("PET_MAX_RESTARTS", "2")
-        assert refusal(["--max-restarts", "x", "y"], capsys) == "--max-restarts 'x': a whole number is needed"
+        assert refusal(["--max-restarts", "x", "y"], capsys) == "--max-restarts 'x': write a whole number"
 
 
 class TestHelp:

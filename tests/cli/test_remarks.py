@@ -12,9 +12,9 @@ def parsed(*options):
 
 def test_flags_for_gpus_say_when_they_cannot_act():
     (numa,) = shortcomings(parsed("--numa-binding", "socket"), gpus=0)
-    assert numa.startswith("--numa-binding 'socket': there is no GPU here")
+    assert numa.startswith("--numa-binding 'socket': this machine has no GPU")
     (virtual,) = shortcomings(parsed("--virtual-local-rank"), gpus=0)
-    assert virtual.startswith("--virtual-local-rank: there is no GPU here")
+    assert virtual.startswith("--virtual-local-rank: this machine has no GPU")
 
 
 def test_with_gpus_they_can():

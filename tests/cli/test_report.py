@@ -159,7 +159,7 @@ def test_a_directory_of_somebody_else_is_named_in_one_line(command, written, cap
         threading.Thread(target=read_a_line_and_leave, args=[open_reader(written / "requests")]).start()
     main([command, str(written)])
     err = capsys.readouterr().err.splitlines()
-    told = f"holdfast {command}: {str(written)!r} belongs to the user 'nobody', not to you: what it says may be made up"
+    told = f"holdfast {command}: {str(written)!r} belongs to the user 'nobody', not to you: its content may be forged"
     assert err[0] == told
     assert len([line for line in err if "belongs to" in line]) == 1
 

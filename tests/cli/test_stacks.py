@@ -93,7 +93,7 @@ def test_the_stacks_of_a_run_are_shown(make_run, start_agent, capsys):
     start_agent(run_dir)
     command.main([str(run_dir)])
     shown = capsys.readouterr().out
-    assert ">>> rank 1 on node0, 1 of 3: not where the others are" in shown
+    assert ">>> rank 1 on node0, 1 of 3: in a different place than the others" in shown
     assert "\033" not in shown
     text, _, path = shown.rpartition("\nkept in ")
     assert Path(path.strip()).read_text() == text
@@ -170,9 +170,9 @@ def test_a_file_in_place_of_the_pipe_is_not_written_to(make_run):
 
 
 def test_an_unknown_run_and_no_run_at_all_are_bad_input():
-    with pytest.raises(InputError, match="'job7' is no run's directory, and no run of this id is known here"):
+    with pytest.raises(InputError, match="'job7' is neither a run's directory nor the id of a known run"):
         command.main(["job7"])
-    with pytest.raises(InputError, match="no run of yours is running"):
+    with pytest.raises(InputError, match="none of your runs is active"):
         command.main([])
 
 

@@ -58,36 +58,36 @@ class TestWhatIsRun:
 
 class TestRefusals:
     def test_a_missing_script(self, here):
-        assert refused("nowhere.py") == f"script 'nowhere.py': there is no such file (from {here})"
-        assert refused("--run-path", "nowhere.py") == f"script 'nowhere.py': there is no such file (from {here})"
+        assert refused("nowhere.py") == f"script 'nowhere.py': no such file (from {here})"
+        assert refused("--run-path", "nowhere.py") == f"script 'nowhere.py': no such file (from {here})"
 
     def test_a_directory(self, here):
         (here / "app").mkdir()
-        assert refused("app").startswith("script 'app': a directory without __main__.py in it")
+        assert refused("app").startswith("script 'app': a directory without __main__.py")
 
     def test_a_script_that_cannot_be_read(self, script, monkeypatch):
         monkeypatch.setattr(os, "access", lambda _path, mode: mode != os.R_OK)
         path = script()
-        assert refused(path) == f"script {path!r}: may not be read by this user"
+        assert refused(path) == f"script {path!r}: not readable by this user"
 
     def test_a_module_without_python(self):
         assert refused("--no-python", "-m", "package") == (
-            "--no-python with --module 'package': a module needs Python; leave one of the two out"
+            "--no-python with --module 'package': a module needs Python; remove one of the two"
         )
 
     def test_a_missing_program(self, here, script):
         script(name="program")
-        assert refused("--no-python", "program").startswith("script 'program': there is no such program (in the")
-        assert refused("--no-python", "./nothing") == f"script './nothing': there is no such program (from {here})"
+        assert refused("--no-python", "program").startswith("script 'program': no such program (not in PATH")
+        assert refused("--no-python", "./nothing") == f"script './nothing': no such program (from {here})"
 
     def test_a_program_that_is_none(self, here, script):
         script(name="program")
-        assert refused("--no-python", "./program").startswith("script './program': ./program may not be executed")
-        assert refused("--no-python", str(here)).endswith(f"there is no such program (from {here})")
+        assert refused("--no-python", "./program").startswith("script './program': ./program not executable")
+        assert refused("--no-python", str(here)).endswith(f"no such program (from {here})")
 
     def test_a_missing_interpreter(self, monkeypatch, script):
         monkeypatch.setenv("PYTHON_EXEC", "/nowhere/python")
-        assert refused(script()).startswith("PYTHON_EXEC='/nowhere/python': there is no such program")
+        assert refused(script()).startswith("PYTHON_EXEC='/nowhere/python': no such program")
 
 
 def test_a_script_in_this_interpreter_sees_what_it_would_otherwise(script, monkeypatch, capsys):

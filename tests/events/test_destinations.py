@@ -160,7 +160,7 @@ class TestInstalled:
 
     def test_an_unknown_name_is_an_input_error_that_lists_what_there_is(self, run_python, plugins):
         error = run_python(RECORD.replace("NAME", "nonsense"), module_path=plugins).stderr.splitlines()[-1]
-        assert "--event-log-handler 'nonsense': there is none of that name" in error
+        assert "--event-log-handler 'nonsense': unknown name" in error
         for name in ("null", "console", "dynamic_rendezvous", "function", "failing"):
             assert name in error
 

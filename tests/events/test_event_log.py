@@ -184,7 +184,7 @@ class TestHandler:
         assert names(path) == ["event 0"]
 
     def test_of_an_unknown_name_is_an_error_at_once(self, path):
-        with pytest.raises(InputError, match="'nonsense': there is none of that name"):
+        with pytest.raises(InputError, match="'nonsense': unknown name"):
             EventLog(str(path), "nonsense")
 
     def test_that_fails_leaves_the_file_alone(self, path, capsys):

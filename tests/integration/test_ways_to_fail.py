@@ -144,9 +144,9 @@ def test_a_disk_that_is_full_hides_nothing(small_disk, jobs):
 @pytest.mark.parametrize(
     ("words", "environment", "text"),
     [
-        (("--no-python", "./missing"), {}, "there is no such program"),
-        (("missing.py",), {}, "there is no such file"),
-        ((SCRIPT,), {"PYTHON_EXEC": "./missing"}, "there is no such program"),
+        (("--no-python", "./missing"), {}, "no such program"),
+        (("missing.py",), {}, "no such file"),
+        ((SCRIPT,), {"PYTHON_EXEC": "./missing"}, "no such program"),
         ((SCRIPT,), {"PYTHON_EXEC": "./not-a-program"}, "Exec format error"),
         (("--no-python", "./of-no-interpreter"), {}, "of-no-interpreter"),
     ],

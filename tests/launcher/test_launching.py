@@ -183,7 +183,7 @@ def test_the_rendezvous_is_shut_down_after_success_and_failure_but_not_after_a_s
         ({"shutdown_timeout": -1}, "--shutdown-timeout '-1'"),
         ({"signals_to_handle": "SIGNONE"}, "SIGNONE"),
         ({"rdzv_backend": "nonsense"}, "--rdzv-backend 'nonsense'"),
-        ({"start_method": "thread"}, "'thread' is none of"),
+        ({"start_method": "thread"}, "unknown start method 'thread'; choose from"),
         ({"nproc_per_node": 0}, "0 workers"),
         ({"min_nodes": 0}, "at least one"),
     ],

@@ -109,7 +109,7 @@ class TestInstalled:
             ("made_number", "is a int, which has no emit()"),
             ("failing", "no connection"),
             ("absent", "No module named 'no_such_module'"),
-            ("nonsense", "there is none of that name; there are absent, class, console, failing"),
+            ("nonsense", "unknown name; choose from absent, class, console, failing"),
         ],
     )
     def test_one_that_cannot_be_used_is_an_input_error(self, run_python, plugins, name, reason):

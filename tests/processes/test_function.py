@@ -177,7 +177,7 @@ def test_an_argument_that_cannot_be_pickled_raises_and_fork_needs_no_pickle(star
 
 
 def test_an_unknown_start_method(start):
-    with pytest.raises(InputError, match="'thread' is none of spawn, fork, forkserver"):
+    with pytest.raises(InputError, match="unknown start method 'thread'; choose from spawn, fork, forkserver"):
         start(functions.nothing, [()], start_method="thread")
 
 

@@ -339,7 +339,7 @@ def test_specs_are_found_by_name_in_both_groups(plugins):
 def test_an_unknown_name_lists_what_there_is(plugins):
     with pytest.raises(
         InputError,
-        match=r"--logs-specs 'nope': there is none of that name; there are both, broken, default, ours, theirs ",
+        match=r"--logs-specs 'nope': unknown name; choose from both, broken, default, ours, theirs ",
     ):
         find_logs_specs("nope")
 

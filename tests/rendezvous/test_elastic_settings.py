@@ -101,7 +101,7 @@ def test_a_wait_may_be_as_good_as_endless(key):
         ({"endpoint": "", "backend": "etcd"}, "--rdzv-backend etcd: --rdzv-endpoint HOST:PORT is needed"),
         ({"endpoint": "ftp://a", "backend": "etcd"}, "--rdzv-endpoint 'ftp://a': write HOST:PORT"),
         ({"endpoint": "a,,b", "backend": "etcd"}, "--rdzv-endpoint ''"),
-        ({"endpoint": "localhost:0"}, "several nodes have to agree on a port"),
+        ({"endpoint": "localhost:0"}, "several nodes need the same port"),
         ({"store_type": "file"}, "--rdzv-conf store_type=file: only tcp is there"),
         ({"join_timeout": "soon"}, "--rdzv-conf join_timeout=soon: a number of seconds is needed"),
         ({"join_timeout": "0"}, "--rdzv-conf join_timeout=0"),

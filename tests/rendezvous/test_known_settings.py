@@ -69,5 +69,5 @@ def test_a_value_that_no_backend_takes_is_refused_without_one_too(make, config, 
 
 @pytest.mark.parametrize("backend", ["static", "c10d", "etcd"])
 def test_the_rank_of_a_single_node_is_a_number(backend):
-    with pytest.raises(InputError, match="--rdzv-conf rank=first: a whole number is needed"):
+    with pytest.raises(InputError, match="--rdzv-conf rank=first: write a whole number"):
         alone(backend, rank="first")

@@ -36,11 +36,11 @@ def dump():
 def test_the_one_that_differs_is_first_and_marked(dump):
     text = render(dump)
     assert dump.outliers == (5,)
-    first, _, rest = text.partition(">>> rank 5 on node1, 1 of 8: not where the others are\n")
+    first, _, rest = text.partition(">>> rank 5 on node1, 1 of 8: in a different place than the others\n")
     assert "job7" in first
     assert "no heartbeat for 30 s" in first
     assert "missing node2: it did not answer" in first
-    assert "rank 5 is not where the others are: /srv/load.py:8 in load" in first
+    assert "rank 5 is in a different place than the others: /srv/load.py:8 in load" in first
     assert rest.startswith("    /srv/load.py:8 in load\n    /srv/train.py:10 in <module>\n")
     assert "\nranks 0-4, 6-7 on 2 hosts, 7 of 8\n    /srv/reduce.py:8 in reduce\n" in rest
 
@@ -80,7 +80,7 @@ def test_ranks_that_have_ended_are_shown_and_kept(dump, tmp_path):
 
 
 def test_the_verdict_is_one_line(dump):
-    assert dump.verdict == "rank 5 is not where the others are: /srv/load.py:8 in load"
+    assert dump.verdict == "rank 5 is in a different place than the others: /srv/load.py:8 in load"
     same = gather("job", "", 0.0, {rank: rank_at(rank, "reduce") for rank in range(3)})
     assert same.verdict == "all 3 ranks are at the same place: /srv/reduce.py:8 in reduce"
     split = gather("job", "", 0.0, {0: rank_at(0, "reduce"), 1: rank_at(1, "load")})

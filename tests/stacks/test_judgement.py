@@ -340,7 +340,7 @@ VERDICTS = {
     "nobody waits: the minority": (
         {0: LOADER, 1: SAVING, 2: LOADER},
         [1],
-        "rank 1 is not where the others are: /srv/save.py:7 in save",
+        "rank 1 is in a different place than the others: /srv/save.py:7 in save",
     ),
     "nobody waits, two ranks": ({0: LOADER, 1: SAVING}, [], "the 2 ranks are at 2 places, and none stands out"),
     "nobody waits, two ranks, one behind": (

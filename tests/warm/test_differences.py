@@ -413,7 +413,7 @@ class TestWhatAProgramDoesBeforeItsImports:
         assert ended.code == 0
         imported, left = ended.remarks
         assert imported.startswith("the template has imported")
-        assert left == f"{script}:2 changes os.environ: what is imported after that, each worker imports for itself"
+        assert left == f"{script}:2 changes os.environ: each worker does the imports after that by itself"
 
 
 class TestStreams:

@@ -58,7 +58,7 @@ def test_a_template_that_is_killed_costs_one_cold_start(jobs, library):
     assert ended.code == 0, ended.stderr
     assert attempts(ended) == ["warm 0", "cold 0", "warm 0", "warm 0"]
     assert [remark for remark in ended.remarks if "imported" not in remark] == [
-        "the template has died (SIGKILL): this start is a cold one"
+        "the template has died (SIGKILL): workers start cold this time"
     ]
 
 
@@ -89,7 +89,7 @@ def test_a_module_that_has_changed_is_imported_anew(jobs, library):
     )
     ended = jobs.run(script, options=(*AGAIN, "3"))
     assert attempts(ended) == ["warm 0", "warm new", "warm newer", "warm newer"]
-    assert ended.remarks.count(f"{path} has changed: the template is made anew") == 2
+    assert ended.remarks.count(f"{path} has changed: a new template is made") == 2
 
 
 def test_a_module_of_the_project_that_was_named_and_has_changed(jobs, library):
@@ -130,7 +130,7 @@ def test_a_script_that_comes_to_set_variables_before_its_imports(jobs, library):
     jobs.file("next.py", f"import os\nos.environ['NEW_OF_TEST'] = 'set'\n{BEGIN}")
     ended = jobs.run("script.py", options=(*AGAIN, "1"))
     assert attempts(ended) == ["warm None", "warm set"]
-    assert f"{path} has changed: the template is made anew" in ended.remarks
+    assert f"{path} has changed: a new template is made" in ended.remarks
 
 
 def test_a_module_that_changes_while_it_is_imported(jobs, library):

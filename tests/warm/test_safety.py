@@ -66,11 +66,11 @@ UNSAFE = {
     ),
     "its rank": (
         "import os\nVALUE = int(os.environ.get('RANK', '7'))",
-        "import library_of_test asked for RANK, which each worker has its own of",
+        "import library_of_test read RANK, which differs between workers",
     ),
     "a rank of its own": (
         "import os\nos.environ['LOCAL_RANK'] = '5'",
-        "import library_of_test asked for LOCAL_RANK, which each worker has its own of",
+        "import library_of_test read LOCAL_RANK, which differs between workers",
     ),
 }
 
@@ -210,8 +210,8 @@ def test_imports_that_kill_the_template(jobs, library):
     script = jobs.file("script.py", f"{SHOW}\nraise SystemExit(3)\n")
     ended = jobs.run(script, options=("--warm", "-r", "3", "--max-restarts", "3", "--restart-policy", "always"))
     assert ended.remarks == [
-        "the template died of import library_of_test (SIGSEGV): this start is a cold one",
-        "the template died of import library_of_test (SIGSEGV): this start is a cold one",
+        "the template died of import library_of_test (SIGSEGV): workers start cold this time",
+        "the template died of import library_of_test (SIGSEGV): workers start cold this time",
         "no warm start: the template died of import library_of_test (SIGSEGV), 3 times",
     ]
     assert [attempt[0].stdout for attempt in ended.attempts] == ["cold None\n"] * 4
@@ -299,7 +299,7 @@ def test_options_of_the_interpreter(jobs):
 def test_a_script_that_is_not_there(jobs):
     ended = jobs.run("missing.py", options=("--warm",))
     assert ended.code == 2
-    assert "there is no such file" in ended.stderr
+    assert "no such file" in ended.stderr
     assert ended.remarks == []
 
 

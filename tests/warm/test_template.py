@@ -193,7 +193,7 @@ def test_one_that_talks_nonsense_counts_as_dead(actor, caplog, nonsense):
     first = template.pid
     assert not template.is_ready()
     assert not exists(first)
-    assert "this start is a cold one" in caplog.text
+    assert "workers start cold this time" in caplog.text
     template.close()
     settle(before)
 

@@ -43,7 +43,7 @@ class EventWriter:
             self._held.clear()
 
     def hold(self) -> None:
-        """Keep the file open until `let_go` was called as often. A run does so, and a caller who adds an event to it."""
+        """Keep the file open until `let_go` was called as often: by a run, and by a caller who adds an event."""
         self._holders += 1
 
     def let_go(self) -> None:

@@ -419,7 +419,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         if scopes is not None and not failure.has_error_file():
             from holdfast.errors.kind import FailureKind
 
-            failure.message = f"it took longer than it had allowed itself, in {scopes}; the watchdog ended it"
+            failure.message = f"a timer expired in {scopes}; the watchdog ended the worker"
             failure.kind = FailureKind.TIMEOUT
             failure.where = failure.where or self._survivors.place_of(failure.local_rank)
 

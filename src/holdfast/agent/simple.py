@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from holdfast.rendezvous.records import Verdict
     from holdfast.rendezvous.restarts import Fault
 
-UNWELL = "the workers are not well"
+UNWELL = "workers are unhealthy"
 
 log = get_logger(__name__)
 

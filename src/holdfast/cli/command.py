@@ -13,13 +13,21 @@ if TYPE_CHECKING:
 PROG = "holdfast"
 
 COMMANDS = {
-    "run": ("holdfast.cli.running", "main", "start the workers of a training program, and keep them running"),
-    "report": ("holdfast.cli.report", "main", "tell what became of a run: its attempts, its failures, its time"),
-    "runs": ("holdfast.cli.runs", "main", "list what was run here"),
+    "run": ("holdfast.cli.running", "main", "start the workers of a training program and keep them running"),
+    "report": (
+        "holdfast.cli.report",
+        "main",
+        "show what happened in a run: attempts, failures, use of time",
+    ),
+    "runs": ("holdfast.cli.runs", "main", "list the runs on this machine"),
     "stacks": ("holdfast.cli.stacks", "main", "show where every worker of a run is right now"),
-    "doctor": ("holdfast.cli.doctor", "main", "look at this machine for what breaks jobs, and say what to do"),
-    "forget": ("holdfast.cli.forget", "main", "delete what a run has left in etcd, so that its id can be used again"),
-    "token": ("holdfast.cli.token", "main", "make a secret token, with which the nodes of a job let each other in"),
+    "doctor": (
+        "holdfast.cli.doctor",
+        "main",
+        "find problems of this machine that break jobs, and how to fix them",
+    ),
+    "forget": ("holdfast.cli.forget", "main", "delete a run's records from etcd, so that its id can be used again"),
+    "token": ("holdfast.cli.token", "main", "make a secret token that the nodes of a job authenticate each other with"),
 }
 """For each name: the module, the function that takes the rest of the arguments, and a summary for the help."""
 
@@ -31,11 +39,19 @@ def main(args: Sequence[str] | None = None) -> int:
         return exit_code(lambda: _function(word)(rest), f"{PROG} {word}")
     if word in ("-h", "--help", "--version"):
         return exit_code(lambda: show(_version() if word == "--version" else _help()), PROG)
-    problem = f"{word!r} is no command" if word else "a command is missing"
     from holdfast.errors.notice import say
 
-    say(f"{PROG}: error: {problem}; there is: {', '.join(COMMANDS)} (see {PROG} --help)")
+    problem = f"unknown command {word!r}" if word else "no command given"
+    say(f"{PROG}: error: {problem}; {_suggestion(word)} (see {PROG} --help)")
     return BAD_INPUT
+
+
+def _suggestion(word: str) -> str:
+    from difflib import get_close_matches
+
+    if similar := get_close_matches(word, COMMANDS, n=1):
+        return f"did you mean {similar[0]!r}?"
+    return f"choose from {', '.join(COMMANDS)}"
 
 
 def _function(name: str) -> Callable[[list[str]], object]:
@@ -55,7 +71,7 @@ def _help() -> str:
             "commands:",
             *lines,
             "",
-            f"{PROG} COMMAND --help says more of each; {PROG} --version says which version this is.",
+            f"Run {PROG} COMMAND --help for the options of a command, {PROG} --version for the version.",
         ]
     )
 

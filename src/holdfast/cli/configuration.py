@@ -93,7 +93,7 @@ def parse_min_max_nnodes(nnodes: str) -> tuple[int, int]:
     except ValueError:
         raise InputError(f"--nnodes {nnodes!r}: write a number of nodes, or MIN:MAX, such as 2 or 1:4") from None
     if not 0 < min_nodes <= max_nodes:
-        raise InputError(f"--nnodes {nnodes!r}: it takes at least 1 node, and MAX is at least MIN, such as 2 or 1:4")
+        raise InputError(f"--nnodes {nnodes!r}: write 1 or more nodes, and MIN no larger than MAX, such as 1:4")
     return min_nodes, max_nodes
 
 
@@ -105,7 +105,7 @@ def determine_local_world_size(nproc_per_node: str) -> int:
     except ValueError:
         workers = _processors(nproc_per_node, given)
     if workers < 1:
-        raise InputError(f"{given}: it takes at least 1 worker")
+        raise InputError(f"{given}: write 1 or more")
     return workers
 
 
@@ -118,7 +118,7 @@ def _processors(kind: str, given: str) -> int:
         raise InputError(f"{given}: write a number of workers, or one of cpu, gpu, xpu, auto")
     count = accelerators.gpu_count() if kind == "gpu" else accelerators.xpu_count()
     if not count:
-        raise InputError(f"{given}: no {kind} can be seen on this machine; write a number of workers, cpu or auto")
+        raise InputError(f"{given}: no {kind} found on this machine; write a number of workers, cpu or auto")
     return count
 
 
@@ -130,7 +130,7 @@ def _rendezvous(args: Namespace, min_nodes: int, max_nodes: int) -> dict[str, An
     settings: dict[str, Any] = rdzv_settings(args.rdzv_conf)
     if args.standalone:
         if min_nodes > 1:
-            raise InputError(f"--nnodes {args.nnodes!r}: with --standalone there is one node, this one")
+            raise InputError(f"--nnodes {args.nnodes!r}: --standalone means one node; remove one of the two")
         max_nodes = 1
     elif args.rdzv_backend == "static":
         if not 0 <= args.node_rank < max_nodes:
@@ -161,14 +161,14 @@ def _rendezvous(args: Namespace, min_nodes: int, max_nodes: int) -> dict[str, An
 
 
 def _ranks_of_nodes(count: int) -> str:
-    return "the one node has the rank 0" if count == 1 else f"{count} nodes have the ranks 0 to {count - 1}"
+    return "a single node has rank 0" if count == 1 else f"{count} nodes have ranks 0 to {count - 1}"
 
 
 def _endpoint(args: Namespace) -> str:
     if args.rdzv_endpoint or args.rdzv_backend != "static":
         return str(args.rdzv_endpoint)
     if args.master_port == 0:
-        raise InputError("--master-port 0: several nodes have to agree on a port, from 1 on")
+        raise InputError("--master-port 0: several nodes need the same port; write one above 0")
     if not args.master_addr:
         raise InputError("--master-addr '': write the address of node 0")
     is_bare_ipv6 = ":" in args.master_addr and not args.master_addr.startswith("[")
@@ -183,26 +183,24 @@ def rdzv_settings(text: str) -> dict[str, str]:
         if not key or not value:
             which = f" (see item {place})" if shown(text) == HIDDEN else ""
             raise InputError(
-                f"--rdzv-conf {shown(text)}: write KEY=VALUE pairs with commas between, such as join_timeout=60{which}"
+                f"--rdzv-conf {shown(text)}: write KEY=VALUE pairs separated by commas, such as join_timeout=60{which}"
             )
         if key in NO_SETTINGS:
-            raise InputError(
-                f"--rdzv-conf {shown(text)}: {key} is no setting of a backend; it has an option of its own"
-            )
+            raise InputError(f"--rdzv-conf {shown(text)}: {key} is not a setting of a backend; use the option for it")
     return {key: value for key, _, value in items}
 
 
 def _check_numbers(args: Namespace) -> None:
     if args.max_restarts < 0:
-        raise InputError(f"--max-restarts {args.max_restarts}: write 0 for none, or how many")
+        raise InputError(f"--max-restarts {args.max_restarts}: write a number of restarts, 0 or more")
     if not 0 < args.monitor_interval < INFINITE:
         raise InputError(f"--monitor-interval {args.monitor_interval:g}: write a number of seconds above 0")
     if args.shutdown_timeout is not None and args.shutdown_timeout < 0:
-        raise InputError(f"--shutdown-timeout {args.shutdown_timeout}: write a number of seconds from 0 on")
+        raise InputError(f"--shutdown-timeout {args.shutdown_timeout}: write a number of seconds, 0 or more")
     for option in OWN_OPTIONS:
         seconds = getattr(args, option.dest, 0.0)
         if option.metavar == "SECONDS" and not 0 <= seconds < INFINITE:
-            raise InputError(f"{option.names[-1]} {seconds:g}: write a number of seconds from 0 on")
+            raise InputError(f"{option.names[-1]} {seconds:g}: write a number of seconds, 0 or more")
     if args.master_port is not None and not 0 <= args.master_port <= PORT_MAX:
         raise InputError(f"--master-port {args.master_port}: write a port from 1 to {PORT_MAX}")
 
@@ -229,7 +227,7 @@ def _check_backend(backend: str) -> None:
     installed = {entry.name for group in ENTRY_POINT_GROUPS for entry in entry_points(group=group)}
     if backend not in installed:
         there = ", ".join(sorted({*known, *installed}))
-        raise InputError(f"--rdzv-backend {backend!r}: there is no such backend; there are: {there}")
+        raise InputError(f"--rdzv-backend {backend!r}: unknown backend; choose from {there}")
 
 
 def _logs_specs(args: Namespace) -> LogsSpecs:
@@ -242,7 +240,7 @@ def _logs_specs(args: Namespace) -> LogsSpecs:
         raise InputError(f"--log-dir {args.log_dir!r}: {error}" if args.log_dir else str(error)) from error
     if args.log_dir and os.path.isdir(args.log_dir) and not os.access(args.log_dir, os.W_OK | os.X_OK):
         raise InputError(
-            f"--log-dir {args.log_dir!r}: may not be written to; give another, or {os.devnull} for no logs"
+            f"--log-dir {args.log_dir!r}: not writable; choose another directory, or {os.devnull} for no logs"
         )
     return made
 
@@ -259,5 +257,5 @@ def _local_ranks(text: str) -> set[int] | None:
         return None
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and len(part) <= RANK_MAX_DIGITS for part in parts):
-        raise InputError(f"--local-ranks-filter {text!r}: write local ranks with commas between, such as 0,1,2")
+        raise InputError(f"--local-ranks-filter {text!r}: write local ranks separated by commas, such as 0,1,2")
     return set(map(int, parts))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.doctor.context import Context
 
 PROG = "holdfast doctor"
-DESCRIPTION = """Look at this machine for what breaks jobs in practice, and say what to do about it. Nothing is changed.
+DESCRIPTION = """Check this machine for problems that break jobs in practice, and say how to fix them. Changes nothing.
 
   holdfast doctor                                          for jobs on this machine
   holdfast doctor --endpoint node0:29400                   and with others, that meet there; on each of them
@@ -50,7 +50,7 @@ def main(args: Sequence[str]) -> None:
     topics = [topic.strip() for topic in options.only.split(",") if topic.strip()]
     for topic in topics:
         if topic not in CHECKS:
-            raise InputError(f"--only {topic!r}: there is no such topic; there are: {', '.join(CHECKS)}")
+            raise InputError(f"--only {topic!r}: unknown topic; choose from {', '.join(CHECKS)}")
     findings = examine(_context(options), topics)
     if options.json:
         show(findings_json(findings))
@@ -97,8 +97,8 @@ def _parser() -> SubcommandParser:
     )
     add_rendezvous_options(
         parser,
-        endpoint_help="where the machines of a job would meet; of etcd, several with commas between",
-        backend_help=f"what they meet in (default: etcd for several endpoints, https:// and port {ETCD.default_port}, "
+        endpoint_help="where the machines of a job would meet; several members of etcd are separated by commas",
+        backend_help=f"the backend (default: etcd for several endpoints, https:// or port {ETCD.default_port}, "
         "otherwise c10d)",
         backend=None,
         backends=tuple(BACKENDS),
@@ -115,7 +115,7 @@ def _parser() -> SubcommandParser:
         dest="local_addr",
         default=os.environ.get("PET_LOCAL_ADDR", ""),
         metavar="ADDRESS",
-        help="the address that others would be told for this machine, if it is not to be found out",
+        help="the address of this machine that the others would use (default: found automatically)",
     )
     parser.add_argument(
         *("--log-dir", "--log_dir"),
@@ -124,6 +124,6 @@ def _parser() -> SubcommandParser:
         metavar="DIRECTORY",
         help="where the job would keep its logs",
     )
-    parser.add_argument("--only", default="", metavar="TOPIC,..", help="look at these topics only")
-    parser.add_argument("--json", action="store_true", help="a list for other programs")
+    parser.add_argument("--only", default="", metavar="TOPIC,..", help="check these topics only")
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     return parser

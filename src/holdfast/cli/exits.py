@@ -107,7 +107,7 @@ def show(text: str, *, colours: bool = False) -> None:
     except OSError as error:
         from holdfast.errors.tree import UserError
 
-        raise UserError(f"holdfast: stdout cannot be written: {error.strerror}") from error
+        raise UserError(f"holdfast: cannot write to stdout: {error.strerror}") from error
 
 
 def _flush_stdout() -> None:

@@ -51,8 +51,8 @@ def main(args: Sequence[str]) -> None:
     if alive and not options.force:
         raise UserError(
             f"{PROG}: run {options.run_id!r} is in use: {alive} of its nodes {'is' if alive == 1 else 'are'} alive "
-            f"({', '.join(forgotten.alive)}); stop them first, or give --force. A node that was lost counts as alive "
-            "until its lease is over"
+            f"({', '.join(forgotten.alive)}); stop them first, or give --force. A lost node counts as alive "
+            "until its lease expires"
         )
     if not options.json:
         show(_text(options.run_id, settings.place.name, prefix, forgotten))
@@ -66,11 +66,11 @@ def _settings(options: Namespace) -> ElasticSettings:
     keepers = [name for name, backend in BACKENDS.items() if backend.is_external]
     if options.backend not in keepers:
         raise InputError(
-            f"--rdzv-backend {options.backend}: only {' or '.join(keepers)} keeps records of runs; all others forget "
-            "them with the job"
+            f"--rdzv-backend {options.backend}: only {' or '.join(keepers)} keeps records after a run; there "
+            "is nothing to delete"
         )
     if not options.run_id:
-        raise InputError("the run id is empty; give what the job had as --rdzv-id")
+        raise InputError("the run id is empty; give the --rdzv-id of the job")
     settings = rdzv_settings(options.rdzv_conf)
     return ElasticSettings(
         RendezvousParameters(options.backend, options.endpoint.strip(), options.run_id, 1, 2, None, **settings)
@@ -108,15 +108,15 @@ def _parser() -> SubcommandParser:
     parser = SubcommandParser(
         prog=PROG, description=DESCRIPTION, epilog=EPILOG, formatter_class=RawDescriptionHelpFormatter
     )
-    parser.add_argument("run_id", metavar="RUN_ID", help="the id of the run: what it had as --rdzv-id")
+    parser.add_argument("run_id", metavar="RUN_ID", help="the id of the run: its --rdzv-id")
     add_rendezvous_options(
         parser,
-        endpoint_help="the members of etcd, as for holdfast run",
-        backend_help="what the run met in; only etcd keeps records (default: %(default)s)",
+        endpoint_help="the members of etcd, as in holdfast run",
+        backend_help="the backend of the run; only etcd keeps records (default: %(default)s)",
         backend=ETCD.name,
     )
     parser.add_argument(
-        "--force", action="store_true", help="also if nodes of the run are alive; they stop their workers"
+        "--force", action="store_true", help="delete even if nodes of the run are alive; they will stop their workers"
     )
-    parser.add_argument("--json", action="store_true", help="what was deleted, for other programs")
+    parser.add_argument("--json", action="store_true", help="print the deleted keys as JSON")
     return parser

@@ -30,14 +30,14 @@ def whole_number(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise ArgumentTypeError(f"{text!r}: a whole number is needed") from None
+        raise ArgumentTypeError(f"{text!r}: write a whole number") from None
 
 
 def number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ArgumentTypeError(f"{text!r}: a number is needed, such as 0.5") from None
+        raise ArgumentTypeError(f"{text!r}: write a number such as 0.5") from None
 
 
 def comma_separated(text: str) -> list[str]:
@@ -107,19 +107,19 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             "--nnodes",
             metavar="N|MIN:MAX",
             default="1:1",
-            help="nodes (machines) of the job: their number, or the least and the most it can run on",
+            help="the number of nodes (machines) of the job, or the minimum and maximum it can run on",
         ),
         Option(
             "--nproc-per-node",
             metavar="N|WORD",
             default="1",
-            help="workers on this node: a number, or cpu, gpu or xpu for one on each of those that it has, "
-            "or auto for gpu, else xpu, else cpu",
+            help="the number of workers on this node; or cpu, gpu or xpu for one worker per device of that kind, or "
+            "auto for the first of gpu, xpu and cpu that the node has",
         ),
     ),
     "what is run": (
         Option("-m", "--module", help="the script is the name of a module, as in python -m"),
-        Option("--no-python", help="the script is a program that is run as it is, without Python before it"),
+        Option("--no-python", help="run the script as a program, without Python"),
         Option(
             "--run-path",
             help="run the script as a function in a multiprocessing child (see --start-method) instead of a "
@@ -130,7 +130,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             metavar="METHOD",
             default="spawn",
             of_type=one_of(*START_METHODS),
-            help=f"how the children of --run-path come to be: {', '.join(START_METHODS)}",
+            help=f"how the children of --run-path are started: {', '.join(START_METHODS)}",
         ),
         Option(
             "--warm",
@@ -144,9 +144,9 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             default=[],
             of_type=comma_separated,
             is_ours=True,
-            help="the modules that it imports instead, as in torch,numpy; goes with --warm, and includes it",
+            help="import these modules in that process instead, such as torch,numpy; implies --warm",
         ),
-        Option("--role", metavar="NAME", default="default", help="what these workers are called"),
+        Option("--role", metavar="NAME", default="default", help="the name of this group of workers"),
     ),
     "keeping it running": (
         Option(
@@ -154,7 +154,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             metavar="N",
             default=0,
             of_type=whole_number,
-            help="how many times all workers are started again after one has failed",
+            help="how often all workers are restarted after one has failed",
         ),
         Option(
             "--restart-window",
@@ -162,8 +162,8 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             default=JobSettings.restart_window,
             of_type=number,
             is_ours=True,
-            help="workers that ran for so long before one failed have all of --max-restarts again; 0 counts restarts "
-            "for the whole job",
+            help="if workers ran this long before one failed, all of --max-restarts is available again; 0 counts "
+            "restarts over the whole job",
         ),
         Option(
             "--restart-policy",
@@ -171,15 +171,15 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             default=JobSettings.restart_policy,
             of_type=one_of(*RESTART_POLICIES),
             is_ours=True,
-            help="auto does not start again what cannot help (a syntax error, a missing module, wrong arguments, the "
-            "same exception at the same line twice within seconds) and waits before it does after repeated faults of "
-            "machines; always starts again at once, as torchrun does",
+            help="auto does not restart if that cannot help (a syntax error, a missing module, wrong arguments, the "
+            "same exception at the same line twice within seconds), and pauses before a restart after repeated faults of "
+            "machines; always restarts at once, as torchrun does",
         ),
         Option(
             "--strict-exit",
             is_ours=True,
-            help="a worker that crashes after its program has ended well, while its interpreter ends, has failed; "
-            "without this it counts as a success, and a warning says so",
+            help="count a worker as failed if it crashes after its program has succeeded, while its interpreter exits; "
+            "by default it counts as a success, with a warning",
         ),
         Option(
             "--hang-timeout",
@@ -187,20 +187,20 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             default=JobSettings.hang_timeout,
             of_type=number,
             is_ours=True,
-            help="a worker without progress for so long has failed: without a heartbeat (holdfast.worker) where it "
-            "sends them, else without output and use of the CPU; the stacks of all workers are kept; 0 for no limit",
+            help="a worker without progress for this long has failed; progress means heartbeats (holdfast.worker) if "
+            "the worker sends them, otherwise output or CPU use; the stacks of all workers are kept; 0 for no limit",
         ),
         Option(
             "--signals-to-handle",
             metavar="NAMES",
             default=JobSettings.signals_to_handle,
-            help="the signals that are passed on to the workers and end the job",
+            help="signals that end the job; they are passed on to the workers",
         ),
         Option(
             "--shutdown-timeout",
             metavar="SECONDS",
             of_type=whole_number,
-            help="how long workers that are stopped have before they are killed (default: "
+            help="how long workers have to exit when they are stopped, before they are killed (default: "
             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30)",
         ),
         Option(
@@ -209,7 +209,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             default=JobSettings.exit_barrier_timeout,
             of_type=number,
             is_ours=True,
-            help="how long a node that is done waits for the others",
+            help="how long a node whose workers are done waits for the other nodes",
         ),
         Option(
             "--stop-grace",
@@ -217,28 +217,33 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             default=JobSettings.stop_grace,
             of_type=number,
             is_ours=True,
-            help="how long workers that listen for it (holdfast.worker) have to end by themselves, with a checkpoint "
-            "say, when nodes come or go or this one is asked to stop",
+            help="how long workers that listen for stop requests (holdfast.worker) have to end by themselves, for "
+            "example to save a checkpoint, when nodes join or leave or this node is asked to stop",
         ),
         Option(
             "--monitor-interval",
             metavar="SECONDS",
             default=0.1,
             of_type=number,
-            help="the longest time between two looks at a rendezvous that can only be polled; workers are never polled",
+            help="how often a rendezvous that must be polled is polled; workers are never polled",
         ),
     ),
     "several nodes (rendezvous)": (
         Option(
             "--standalone",
-            help="this node alone: nothing to be configured, no port in the way of another job's",
+            help="run on this node alone: no configuration, and no port that another job may need",
         ),
-        Option("--rdzv-backend", metavar="NAME", default="static", help="how nodes find each other"),
+        Option(
+            "--rdzv-backend",
+            metavar="NAME",
+            default="static",
+            help="how nodes find each other: static, c10d, etcd or a plug-in",
+        ),
         Option(
             "--rdzv-endpoint",
             metavar="HOST[:PORT]",
             default="",
-            help="where they meet; with the backend static --master-addr and --master-port say it too",
+            help="where nodes meet; the backend static also takes --master-addr and --master-port",
         ),
         Option("--rdzv-id", metavar="ID", default="none", help="the id of the job, the same on all its nodes"),
         Option("--rdzv-conf", metavar="K=V,...", default="", help="settings of the backend"),
@@ -247,7 +252,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             metavar="N",
             default=Unsaid(0),
             of_type=whole_number,
-            help="the place of this node among the nodes; the backend static needs it, c10d and etcd respect it",
+            help="the rank of this node; the backend static needs it, c10d and etcd honour it",
         ),
         Option(
             "--master-addr",
@@ -259,7 +264,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             "--master-port",
             metavar="PORT",
             of_type=whole_number,
-            help="the port there (default: a free one for a single node, else 29500)",
+            help="the port of node 0, with the backend static (default: any free port for one node, otherwise 29500)",
         ),
         Option(
             "--store-host",
@@ -267,58 +272,63 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             default=JobSettings.store_host,
             of_type=one_of(*STORE_HOSTS),
             is_ours=True,
-            help="who serves the workers' store at the master's address and port: agent, or rank0 for the worker of "
-            "that rank",
+            help="who serves the workers' store at MASTER_ADDR:MASTER_PORT: agent, or rank0 (the worker)",
         ),
-        Option("--local-addr", metavar="HOST", help="the address under which the other nodes reach this one"),
+        Option("--local-addr", metavar="HOST", help="the address at which other nodes reach this one"),
     ),
     "output": (
         Option(
             "--log-dir",
             metavar="DIR",
-            help="where log files go (default: a fresh directory among the temporary ones); /dev/null for none",
+            help="the directory for log files (default: a new temporary directory); /dev/null for no logs",
         ),
         Option(
             "-r",
             "--redirects",
             metavar="STREAMS",
             default="0",
-            help="what goes to log files: 0 nothing, 1 stdout, 2 stderr, 3 both; or by local rank, as in 0:3,1:2",
+            help="write to log files: 0 nothing, 1 stdout, 2 stderr, 3 both; or by local rank, such as 0:3,1:2",
         ),
-        Option("-t", "--tee", metavar="STREAMS", default="0", help="what goes to log files and to the console"),
+        Option(
+            "-t",
+            "--tee",
+            metavar="STREAMS",
+            default="0",
+            help="write to log files and the console; values as above",
+        ),
         Option(
             "--local-ranks-filter",
             metavar="RANKS",
             default="",
-            help="show the output of these local ranks only, as in 0,1 (log files have all)",
+            help="show only the output of these local ranks, such as 0,1 (log files have all of it)",
         ),
         Option(
             "--duplicate-stdout-filters",
             metavar="TEXTS",
             default=[],
             of_type=comma_separated,
-            help="lines of tee'd stdout that hold one of these are also kept in filtered_stdout.log; write a comma "
-            "that belongs to a text twice",
+            help="copy lines of tee'd stdout that contain one of these texts to filtered_stdout.log; a comma inside a "
+            "text is written twice",
         ),
         Option(
             "--duplicate-stderr-filters",
             metavar="TEXTS",
             default=[],
             of_type=comma_separated,
-            help="likewise for stderr",
+            help="the same for stderr, to filtered_stderr.log",
         ),
         Option(
             "--event-log-handler",
             metavar="NAME",
             default="null",
-            help="where events go besides the file in the log directory: null, console or an installed handler",
+            help="where events go in addition to the log directory: null, console or an installed handler",
         ),
         Option("--logs-specs", metavar="NAME", has_variable=False, help="an installed replacement for log files"),
     ),
     "GPUs": (
         Option(
             "--virtual-local-rank",
-            help="every worker sees one GPU, its own, and LOCAL_RANK is 0 in all of them",
+            help="each worker sees only its own GPU, and LOCAL_RANK is 0 in all of them",
         ),
         Option(
             "--numa-binding",

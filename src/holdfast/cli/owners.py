@@ -17,7 +17,7 @@ def warn_of_other_owners(prog: str, directories: Iterable[str]) -> None:
         return
     directory, owner = next(iter(owners.items()))
     more = f" (and {len(owners) - 1} more)" if len(owners) > 1 else ""
-    say(f"{prog}: {directory!r}{more} belongs to {_name(owner)}, not to you: what it says may be made up")
+    say(f"{prog}: {directory!r}{more} belongs to {_name(owner)}, not to you: its content may be forged")
 
 
 def _name(uid: int) -> str:

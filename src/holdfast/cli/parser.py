@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from holdfast.cli.options import Option
 
 PROG = "holdfast run"
-DESCRIPTION = """Start the workers of a training program on this machine, and keep them running.
+DESCRIPTION = """Start the workers of a training program on this machine and keep them running.
 
   holdfast run --nproc-per-node 4 train.py --epochs 3
   holdfast run --nproc-per-node gpu --max-restarts 3 --tee 3 -m package.train"""
-EPILOG = """Names may be shortened, and written with underscores. PET_NPROC_PER_NODE=4 in the
-environment is the default of --nproc-per-node, and so on for all options but
---logs-specs and --numa-binding; a flag is on with 1 and off with 0.
+EPILOG = """Option names can be abbreviated and written with underscores. PET_NPROC_PER_NODE=4
+in the environment sets the default of --nproc-per-node. Every option but
+--logs-specs and --numa-binding has such a variable; a flag is on with 1, off with 0.
 
 The exit code is 0 for success, 1 if workers failed, 2 for bad input, and
 128 + n if signal n ended the job."""
@@ -57,7 +57,7 @@ def get_args_parser() -> ArgumentParser:
             group.add_argument(*option.spellings, **_argparse_options(option))
     parser.add_argument("training_script", metavar="script", help="the program that every worker runs")
     rest = parser.add_argument(
-        "training_script_args", metavar="arguments", nargs=REMAINDER, help="what follows it is the program's own"
+        "training_script_args", metavar="arguments", nargs=REMAINDER, help="the arguments of the program"
     )
     rest.required = False  # otherwise the message about a missing script names it, too
     return parser

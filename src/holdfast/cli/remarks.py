@@ -13,11 +13,9 @@ def shortcomings(args: Namespace, gpus: int) -> list[str]:
     """Requested features that a machine with `gpus` GPUs cannot provide. Always shown."""
     remarks = []
     if args.numa_binding is not None and not gpus:
-        remarks.append(f"--numa-binding {args.numa_binding!r}: there is no GPU here to be near to; no worker is bound")
+        remarks.append(f"--numa-binding {args.numa_binding!r}: this machine has no GPU; workers are not bound")
     if args.virtual_local_rank and not gpus:
-        remarks.append(
-            "--virtual-local-rank: there is no GPU here to be given to a worker; LOCAL_RANK is 0 all the same"
-        )
+        remarks.append("--virtual-local-rank: this machine has no GPU; LOCAL_RANK is 0 in all workers all the same")
     return remarks
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PROG = "holdfast stacks"
 DESCRIPTION = """Show where every worker of a run is right now: the Python stacks of all threads of all ranks on all
-nodes. Ranks at the same place are shown together, and the one that is not where the others are comes first.
+nodes. Ranks at the same place are shown together; a rank in a different place than the others comes first.
 Nothing is stopped for it."""
 
 ANSWER_MAX_S = 90.0
@@ -53,7 +53,7 @@ def main(args: Sequence[str]) -> None:
         os.write(fd, f"{STACKS} {name}\n".encode())
         _await(run, name, fd)
     except (BrokenPipeError, BlockingIOError):
-        raise UserError(f"{PROG}: the run in {run.path} takes no requests any more") from None
+        raise UserError(f"{PROG}: the run in {run.path} no longer accepts requests") from None
     finally:
         os.close(fd)
     _show(run, name, as_json=options.json)
@@ -61,9 +61,11 @@ def main(args: Sequence[str]) -> None:
 
 def _parser() -> SubcommandParser:
     parser = SubcommandParser(prog=PROG, usage=f"{PROG} [--json] [RUN]", description=DESCRIPTION)
-    meaning = "a run's directory, or the run id or job id of one that you started here (default: the newest that runs)"
+    meaning = (
+        "a run's directory, or the run id or job id of one that you started here (default: the newest running one)"
+    )
     parser.add_argument("run", metavar="RUN", nargs="?", default="", help=meaning)
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print the stacks as JSON")
     return parser
 
 
@@ -74,8 +76,8 @@ def _open(name: str, jobs: list[list[RunDirectory]]) -> tuple[RunDirectory, int]
         if fd is not None:
             return run, fd
     if not name:
-        raise InputError("no run of yours is running on this machine; name the directory of one")
-    raise InputError(f"{name!r} is not running on this machine; ask where one of its agents runs")
+        raise InputError("none of your runs is active on this machine; name a run's directory")
+    raise InputError(f"{name!r} is not running on this machine; run this command where one of its agents runs")
 
 
 def _open_pipe(run: RunDirectory) -> int | None:
@@ -117,7 +119,7 @@ def _jobs(name: str) -> list[list[RunDirectory]]:
 
     found = [[RunDirectory(path) for path in job] for job in jobs_named(name)]
     if not found:
-        raise InputError(f"{name!r} is no run's directory, and no run of this id is known here")
+        raise InputError(f"{name!r} is neither a run's directory nor the id of a known run")
     return found
 
 
@@ -143,7 +145,7 @@ def _await(run: RunDirectory, name: str, fd: int) -> None:
         if time.monotonic() > deadline:
             raise UserError(
                 f"{PROG}: the agent of {run.path} did not answer within {ANSWER_MAX_S:.0f} s: it is stopped, "
-                "or no workers run, as nodes still meet"
+                "or it still waits for other nodes and has no workers"
             )
         has_left = bool(poll.poll(STEP_S * 1000))  # check once more: the answer may have arrived just before
 

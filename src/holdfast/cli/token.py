@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PROG = "holdfast token"
-DESCRIPTION = "Print a new secret token. Nodes of a job that have the same one let each other in, and nobody else."
+DESCRIPTION = "Print a new secret token. Only nodes that have the same token can join a job together."
 EPILOG = """Write one to a file that only you can read, once for all nodes:
 
   (umask 077; holdfast token > job.token)

@@ -28,7 +28,7 @@ def worker_command(args: Namespace) -> tuple[Callable[..., None] | str, list[str
         return run_script_path, [script, *script_args]
     if args.no_python:
         if args.module:
-            raise InputError(f"--no-python with --module {script!r}: a module needs Python; leave one of the two out")
+            raise InputError(f"--no-python with --module {script!r}: a module needs Python; remove one of the two")
         _check_program(script, f"script {script!r}")
         return script, script_args
     python = os.environ.get(PYTHON_VARIABLE)
@@ -59,11 +59,11 @@ def _check_script(path: str) -> None:
         return
     if os.path.isdir(path):
         if not any(os.path.exists(os.path.join(path, name)) for name in ("__main__.py", "__main__.pyc")):
-            raise InputError(f"script {path!r}: a directory without __main__.py in it; name the file that is to be run")
+            raise InputError(f"script {path!r}: a directory without __main__.py; name the file to run")
     elif not os.path.exists(path):
-        raise InputError(f"script {path!r}: there is no such file (from {os.getcwd()})")
+        raise InputError(f"script {path!r}: no such file (from {os.getcwd()})")
     elif not os.access(path, os.R_OK):
-        raise InputError(f"script {path!r}: may not be read by this user")
+        raise InputError(f"script {path!r}: not readable by this user")
 
 
 def _check_program(name: str, given: str) -> None:
@@ -72,8 +72,8 @@ def _check_program(name: str, given: str) -> None:
     files = [path for path in paths if os.path.isfile(path)]
     if not files:
         where = (
-            f"from {os.getcwd()}" if here else "in the directories of PATH; for one in this directory write ./ before"
+            f"from {os.getcwd()}" if here else "not in PATH; for a program in this directory write ./ before its name"
         )
-        raise InputError(f"{given}: there is no such program ({where})")
+        raise InputError(f"{given}: no such program ({where})")
     if not any(os.access(path, os.X_OK) for path in files):
-        raise InputError(f"{given}: {files[0]} may not be executed; try chmod +x, or leave --no-python out")
+        raise InputError(f"{given}: {files[0]} not executable; run chmod +x, or remove --no-python")

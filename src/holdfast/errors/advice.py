@@ -43,9 +43,7 @@ _BY_KIND = {
         "Compare the stacks of the ranks: the one that stands elsewhere is what the others wait for. If a step only "
         "takes long, raise --hang-timeout or send heartbeats more often."
     ),
-    FailureKind.TIMEOUT: (
-        "A section took longer than it had allowed itself: raise that timer's limit, or find out what was slow in it."
-    ),
+    FailureKind.TIMEOUT: ("A timed section ran longer than its limit: raise the limit, or find out what was slow."),
 }
 
 

@@ -47,7 +47,7 @@ class Guarded:
             if not self._is_told:
                 self._is_told = True
                 reason = headline(type_and_text(problem), REASON_MAX_CHARS)
-                notice(f"{self._what} failed, so events are missing there; said once: {reason}")
+                notice(f"{self._what} failed, and events are missing there (shown once): {reason}")
 
 
 def discard(event: AnyEvent) -> None:
@@ -61,7 +61,7 @@ def _print(event: AnyEvent) -> None:
         TimeoutError: stderr is blocked, because nobody reads it.
     """
     if not written(sys.stderr, f"{event.serialize()}\n"):
-        raise TimeoutError("the console takes nothing")
+        raise TimeoutError("the console does not accept output")
 
 
 _handlers: dict[str, EventHandler] = {"null": discard, "dynamic_rendezvous": discard}

@@ -196,7 +196,7 @@ def _shutdown_timeout_s(given: float | None) -> float:
         from holdfast.errors.tree import InputError
 
         source = SHUTDOWN_TIMEOUT_VARIABLE if given is None else "--shutdown-timeout"
-        raise InputError(f"{source} {text!r}: seconds are needed, 0 or more")
+        raise InputError(f"{source} {text!r}: write a number of seconds, 0 or more")
     return timeout_s
 
 

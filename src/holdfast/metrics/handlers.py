@@ -37,7 +37,7 @@ class ConsoleMetricHandler(MetricHandler):
     def emit(self, metric_data: MetricData) -> None:
         timestamp, group, name, value = metric_data
         if not written(sys.stdout, visible_line(f"[{timestamp}][{group}]: {name}={value}") + "\n"):
-            raise TimeoutError("the console takes nothing")
+            raise TimeoutError("the console does not accept output")
 
 
 class NullMetricHandler(MetricHandler):

@@ -67,7 +67,7 @@ class MetricStream:
         if id(self.handler) not in _configured.failed_ids:
             _configured.failed_ids.add(id(self.handler))
             reason = headline(type_and_text(problem), REASON_MAX_CHARS)
-            notice(f"{type(self.handler).__name__} failed, so metrics are missing there; said once: {reason}")
+            notice(f"{type(self.handler).__name__} failed, and metrics are missing there (shown once): {reason}")
 
 
 def getStream(group: str) -> MetricStream:  # noqa: N802 - the name is part of the public API

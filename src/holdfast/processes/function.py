@@ -61,7 +61,7 @@ class MultiprocessContext(PContext):
         if start_method not in START_METHODS:
             from holdfast.errors import InputError
 
-            raise InputError(f"{name}: start method {start_method!r} is none of {', '.join(START_METHODS)}")
+            raise InputError(f"{name}: unknown start method {start_method!r}; choose from {', '.join(START_METHODS)}")
         super().__init__(name, entrypoint, args, envs, logs_specs, *options, **named_options)
         self.start_method = start_method
         self._values: dict[int, int] = {}

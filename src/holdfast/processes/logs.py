@@ -228,7 +228,7 @@ def find_logs_specs(name: str | None = None) -> type[LogsSpecs]:
     """The implementation that is installed under `name`; `DefaultLogsSpecs` for None and "default".
 
     Raises:
-        InputError: there is none of that name, or it cannot be imported.
+        InputError: unknown name, or it cannot be imported.
     """
     if name is None or name == "default":
         return DefaultLogsSpecs

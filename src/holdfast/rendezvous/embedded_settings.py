@@ -33,7 +33,7 @@ def embedded_place(
         )
     ((host, port),) = EMBEDDED.endpoints(params.endpoint)
     if port == 0:
-        raise InputError(f"--rdzv-endpoint {params.endpoint!r}: several nodes have to agree on a port, from 1 on")
+        raise InputError(f"--rdzv-endpoint {params.endpoint!r}: several nodes need the same port; write one above 0")
     store_type = params.get("store_type", "tcp")
     if store_type != "tcp":
         raise InputError(f"--rdzv-conf store_type={store_type}: only tcp is there; or use --rdzv-backend etcd")

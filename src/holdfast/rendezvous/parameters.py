@@ -63,7 +63,7 @@ class RendezvousParameters:
         try:
             return int(value)
         except (TypeError, ValueError, OverflowError):
-            raise _input_error(f"--rdzv-conf {key}={value}: a whole number is needed") from None
+            raise _input_error(f"--rdzv-conf {key}={value}: write a whole number") from None
 
     def __repr__(self) -> str:
         known = vars(self) | {"config": hiding_secrets(self.config)}

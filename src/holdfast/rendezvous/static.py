@@ -79,7 +79,7 @@ class StaticRendezvous(RendezvousHandler):
             )
         rank = params.get_as_int("rank", 0 if params.max_nodes == 1 else None)
         if rank is None or not 0 <= rank < params.max_nodes:
-            raise InputError(f"--node-rank {rank}: {params.max_nodes} nodes have the ranks 0 to {params.max_nodes - 1}")
+            raise InputError(f"--node-rank {rank}: {params.max_nodes} nodes have ranks 0 to {params.max_nodes - 1}")
         if not params.endpoint and params.max_nodes == 1:
             return cls.alone(params)
         _check_unused(params)

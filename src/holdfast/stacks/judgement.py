@@ -105,7 +105,9 @@ class _Scene:
         if few:
             verb = "is" if len(few) == 1 else "are"
             places = _shortened([place_line(each) for each in self._groups if each.ranks[0] in few])
-            return Judgement(self._in_order(few), f"{named(few)} {verb} not where the others are: {'; '.join(places)}")
+            return Judgement(
+                self._in_order(few), f"{named(few)} {verb} in a different place than the others: {'; '.join(places)}"
+            )
         behind = self._furthest_behind()
         if len(self._groups) == 1:
             count = len(self.positions)

@@ -62,7 +62,7 @@ def _group(group: Group, dump: Dump, *, is_outlier: bool, colour: bool) -> list[
     on = f" on {visible_line(hosts[0])}" if len(hosts) == 1 else f" on {len(hosts)} hosts"
     title = f"{'>>> ' if is_outlier else ''}{named(group.ranks)}{on}, {len(group.ranks)} of {len(dump.ranks)}"
     if is_outlier:
-        title += ": not where the others are"
+        title += ": in a different place than the others"
     lines = [f"{_MARKED}{title}{_PLAIN}" if colour and is_outlier else title]
     if group.state:
         lines.append(f"    {visible_line(group.state)}")

@@ -91,7 +91,7 @@ class Safety:
         if os.environ.__class__ is not Environment:
             return "replaced os.environ"
         if name := os.environ.asked:
-            return f"asked for {name}, which each worker has its own of"
+            return f"read {name}, which differs between workers"
         for has_happened, what in (
             (_has_threads, "started threads"),
             (_has_initialised_cuda, "initialised CUDA"),

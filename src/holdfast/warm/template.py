@@ -157,7 +157,7 @@ class Template:
             self._has_imported, self._deaths = True, 0
             log.info("the template has imported %s modules", said["modules"])
             if said.get("left"):
-                log.warning("%s: what is imported after that, each worker imports for itself", said["left"])
+                log.warning("%s: each worker does the imports after that by itself", said["left"])
         elif time.monotonic() >= deadline:
             self._give_up(f"the template has waited for{self._importing or ' Python'} for {IMPORTS_MAX_S:.0f} s")
         else:
@@ -165,16 +165,16 @@ class Template:
             if self._exit_code == TOO_OLD:
                 self._give_up(f"{self._command[0]} is older than Python 3.11")
             elif self._deaths < DEATHS_MAX:
-                log.warning("the template died of%s: this start is a cold one", self._cause_of_death())
+                log.warning("the template died of%s: workers start cold this time", self._cause_of_death())
             else:
                 self._give_up(f"the template died of{self._cause_of_death()}, {self._deaths} times")
 
     def _is_out_of_date(self) -> bool:
         said, _ = self._ask(b"fresh", [])
         if said.get("stale"):
-            log.info("%s has changed: the template is made anew", said["stale"])
+            log.info("%s has changed: a new template is made", said["stale"])
         elif not said:
-            log.warning("the template has died%s: this start is a cold one", self._how_it_ended())
+            log.warning("the template has died%s: workers start cold this time", self._how_it_ended())
         return "stale" in said
 
     def fork_keeper(
@@ -209,7 +209,7 @@ class Template:
         keeper = process_in(said.get("keeper", ""))
         if not keeper or not received:
             reason = said.get("refused") or f"the template has died{self._how_it_ended()}"
-            log.warning("this start is a cold one: %s", reason)
+            log.warning("workers start cold this time: %s", reason)
             self.start()
             raise NoTemplateError(reason)
         return keeper, received[0]
