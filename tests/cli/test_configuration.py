@@ -61,7 +61,7 @@ class TestSize:
         monkeypatch.setattr(accelerators, "xpu_count", lambda *_: xpus)
         for word, count in expected.items():
             if count is None:
-                with pytest.raises(InputError, match=f"^--nproc-per-node '{word}': no {word} can be seen"):
+                with pytest.raises(InputError, match=f"^--nproc-per-node '{word}': no {word} found"):
                     determine_local_world_size(word)
             else:
                 assert determine_local_world_size(word) == count
@@ -169,7 +169,7 @@ class TestSettingsOfTheBackend:
 
     @pytest.mark.parametrize("key", ["backend", "endpoint", "run_id", "min_nodes", "max_nodes", "local_addr", "self"])
     def test_what_all_backends_have_is_no_setting(self, refused, key):
-        assert refused("--rdzv-conf", f"a=1,{key}=2").startswith(f"--rdzv-conf 'a=1,{key}=2': {key} is no setting")
+        assert refused("--rdzv-conf", f"a=1,{key}=2").startswith(f"--rdzv-conf 'a=1,{key}=2': {key} is not a setting")
 
     @pytest.mark.parametrize("text", ["a", "a=", "=1", "a=1,", ",", "a=1,b"])
     def test_no_pairs(self, refused, text):

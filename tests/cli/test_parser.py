@@ -122,7 +122,7 @@ class TestHelp:
         widths = {}
         for columns in (60, 100, 400):
             monkeypatch.setenv("COLUMNS", str(columns))
-            section = get_args_parser().format_help().partition("\nhow many:")[2].partition("\nNames may")[0]
+            section = get_args_parser().format_help().partition("\nhow many:")[2].partition("\nOption names can")[0]
             widths[columns] = max(map(len, section.splitlines()))
         assert widths[60] < 60 <= widths[100] < 100 <= widths[400] <= 110
 

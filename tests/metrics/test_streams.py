@@ -153,7 +153,7 @@ class TestTrouble:
         put_metric("a", 1)
         put_metric("b", 1, "mine")
         [told] = capsys.readouterr().err.splitlines()
-        assert told.startswith("holdfast: Failing failed, so metrics are missing there")
+        assert told.startswith("holdfast: Failing failed, and metrics are missing there")
         assert told.endswith("RuntimeError: no connection")
 
     def test_another_failing_handler_is_told_too(self, capsys):

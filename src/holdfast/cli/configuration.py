@@ -93,7 +93,7 @@ def parse_min_max_nnodes(nnodes: str) -> tuple[int, int]:
     except ValueError:
         raise InputError(f"--nnodes {nnodes!r}: write a number of nodes, or MIN:MAX, such as 2 or 1:4") from None
     if not 0 < min_nodes <= max_nodes:
-        raise InputError(f"--nnodes {nnodes!r}: write 1 or more nodes, and MIN no larger than MAX, such as 1:4")
+        raise InputError(f"--nnodes {nnodes!r}: write 1 or more nodes, and MIN no larger than MAX, such as 2 or 1:4")
     return min_nodes, max_nodes
 
 

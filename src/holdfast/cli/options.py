@@ -172,8 +172,8 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             of_type=one_of(*RESTART_POLICIES),
             is_ours=True,
             help="auto does not restart if that cannot help (a syntax error, a missing module, wrong arguments, the "
-            "same exception at the same line twice within seconds), and pauses before a restart after repeated faults of "
-            "machines; always restarts at once, as torchrun does",
+            "same exception at the same line twice within seconds), and pauses before a restart after repeated faults "
+            "of machines; always restarts at once, as torchrun does",
         ),
         Option(
             "--strict-exit",

@@ -14,7 +14,6 @@ import select
 import signal
 import socket
 import sys
-import time
 from contextlib import suppress
 
 from holdfast.processes.children import children, end_children
@@ -25,7 +24,8 @@ from holdfast.processes.signal_setup import SignalSetup
 from holdfast.warm.after_fork import Changes, freshen, open_files, show_command, write_files
 from holdfast.warm.answers import DESCRIPTORS_MAX, MESSAGE_MAX_BYTES, encode
 from holdfast.warm.exec_in_process import Program, become, begin
-from holdfast.warm.safety import OWN_VARIABLES, Safety, hidden_module
+from holdfast.warm.importing import Imports
+from holdfast.warm.safety import Safety
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,12 +33,8 @@ if TYPE_CHECKING:
     from types import CodeType
     from typing import Any
 
-    from holdfast.warm.reading import Reading, Step
-
 FIRST_DESCRIPTOR = 100
 """The template's own descriptors start here, so that those which imports open have the same numbers as elsewhere."""
-
-_LIBRARY_DIRECTORIES = ("site-packages", "dist-packages")
 
 
 def serve(fd: int, modules: Iterable[str]) -> Callable[[], None]:
@@ -68,20 +64,20 @@ def serve(fd: int, modules: Iterable[str]) -> Callable[[], None]:
 class _Template:
     def __init__(self, control: socket.socket, brief: dict[str, Any], modules_of_python: frozenset[str]) -> None:
         self._control = control
-        self._modules_of_python = modules_of_python
-        self._given: list[str] | None = brief["modules"]
-        self._source: str | None = brief["source"]
-        self._env: dict[str, str] = brief["env"]
         self._program = Program(brief["words"])
+        self._imports = Imports(
+            self._program,
+            modules=brief["modules"],
+            source=brief["source"],
+            env=brief["env"],
+            modules_of_python=modules_of_python,
+            tell=lambda name: self._say({"importing": name}),
+        )
         self._hooks: CodeType | None = _compiled(brief["hooks"]) if brief["hooks"] else None
         self._changes = Changes({}, {})
         self._fds: dict[int, bool] = {}
         self._received: list[int] = []
         self._wakeup: tuple[int, ...] = ()
-        self._began_ns = time.time_ns()
-        self._stamps: dict[str, tuple[int, int, int]] = {}
-        self._reading: Reading | None = None
-        self._read_stamps: dict[str, tuple[int, int, int] | None] = {}
         self._keepers: set[int] = set()
         self._files: list[Any] = []
 
@@ -98,7 +94,7 @@ class _Template:
             self._say({"problem": problem})
             return
         self._settle()
-        self._say({"modules": len(sys.modules), "left": self._reading.left if self._reading else ""})
+        self._say({"modules": len(sys.modules), "left": self._imports.left})
         wake, wakeup = self._wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
@@ -121,88 +117,14 @@ class _Template:
 
     def _import_all(self, safety: Safety) -> str:
         """Import. Returns why this process cannot be forked, or ""."""
-        if problem := _unsupported():
+        if problem := _unsupported() or self._imports.run(safety):
             return problem
-        count = len(sys.modules)
-        if problem := safety.problem():  # no import yet, but sitecustomize and the like have run
-            return f"the start of Python {problem}"
-        for step in self._steps():
-            if not self._do(step):
-                continue
-            if len(sys.modules) != count:
-                count = len(sys.modules)
-                if problem := safety.problem():
-                    return f"import {step.name} {problem}"
         safety.finish()
         self._fds = safety.fds
-        self._changes = Changes(self._env, os.environ)
-        if hidden := self._hidden():
+        self._changes = Changes(self._imports.env, os.environ)
+        if hidden := self._imports.hidden():
             return f"{hidden} hides a module of the same name that is imported already"
         return ""
-
-    def _steps(self) -> list[Step]:
-        from holdfast.warm.reading import IMPORT, Step
-
-        if self._given is not None:
-            return [Step(IMPORT, name, ()) for name in self._given]
-        self._reading = self._read()
-        self._read_stamps = {path: _stamp(path) for path in self._reading.files}
-        return self._reading.steps
-
-    def _do(self, step: Step) -> bool:
-        """Do one step of the program. Returns whether it was an import."""
-        from holdfast.warm.reading import IMPORT, PLACE, SET_DEFAULT, UNSET
-
-        name, value = step.name, step.value
-        if step.kind == IMPORT:
-            if self._given is not None or _is_library(name):
-                self._import(name, value)
-            return True
-        # `PLACE` is handled elsewhere. A variable that differs between workers stays unset: an import that reads it is
-        # reported.
-        if step.kind == PLACE or name in OWN_VARIABLES:
-            return False
-        # The worker repeats this step itself, so it must not count as a change by imports.
-        for env in (os.environ, self._env):
-            if step.kind == UNSET:
-                env.pop(name, None)
-            elif step.kind != SET_DEFAULT or name not in env:
-                env[name] = str(value)
-        return False
-
-    def _import(self, name: str, parts: Sequence[str]) -> None:
-        if name not in sys.modules:
-            self._say({"importing": name})
-        # Failed imports are left to the workers: they may handle them.
-        try:
-            __import__(name, None, None, parts)
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # noqa: BLE001, S110 - see above
-            pass
-
-    def _read(self) -> Reading:
-        from holdfast.warm.reading import files_of_module, read
-
-        here = os.getcwd()
-        program = self._program
-        if self._source is not None:
-            files = [self._source]
-        elif program.is_module:
-            files = files_of_module(program.name, [here, *sys.path])
-        elif os.path.isdir(program.path):
-            files = [os.path.join(program.path, "__main__.py")]
-        else:
-            files = [program.path]
-        roots = [here, *(os.path.dirname(os.path.realpath(path)) for path in files[-1:])]
-        # A function's file is imported; a program's file is run.
-        return read(files, roots, files[-1] if files and self._source is None else "")
-
-    def _hidden(self) -> str:
-        directory = self._program.directory if self._program.name else ""
-        places = [directory, *(self._reading.places if self._reading else ())]
-        found = (hidden_module(place, self._modules_of_python) for place in places if place)
-        return next(filter(None, found), "")
 
     def _settle(self) -> None:
         """Finish everything that the copies must not repeat."""
@@ -216,11 +138,7 @@ class _Template:
         self._files = open_files() if self._fds else []
         # Copies share this memory as long as the garbage collector does not touch it.
         gc.freeze()
-        now_ns = time.time_ns()
-        for path in _files():
-            if (stamp := _stamp(path)) is not None:
-                # A file that was written meanwhile may have been imported before the write.
-                self._stamps[path] = (0, 0, 0) if self._began_ns <= stamp[0] <= now_ns else stamp
+        self._imports.note_files()
 
     def _clean_up(self, safety: Safety) -> None:
         """Remove what the imports left: there will be no workers."""
@@ -244,7 +162,8 @@ class _Template:
         if flags & socket.MSG_CTRUNC:
             self._received.append(-1)
         if data == b"fresh":
-            self._say(self._freshness())
+            changed = self._imports.changed()
+            self._say({"stale": changed} if changed else {"fresh": True})
         elif data == b"fork":
             fds, self._received = self._received, []
             self._fork_keeper(fds)
@@ -252,24 +171,6 @@ class _Template:
                 if fd >= 0:
                     os.close(fd)
         return True
-
-    def _freshness(self) -> dict[str, Any]:
-        changed = next((path for path, stamp in self._stamps.items() if _stamp(path) != stamp), None)
-        changed = changed or self._read_otherwise() or self._hidden()
-        return {"stale": changed} if changed else {"fresh": True}
-
-    def _read_otherwise(self) -> str:
-        """A changed file of the program, if imports would now be done differently; else ""."""
-        if self._reading is None:
-            return ""
-        changed = next((path for path, stamp in self._read_stamps.items() if _stamp(path) != stamp), "")
-        if not changed:
-            return ""
-        reading = self._read()
-        if reading.beside_imports() != self._reading.beside_imports():
-            return changed
-        self._read_stamps = {path: _stamp(path) for path in reading.files}
-        return ""
 
     def _fork_keeper(self, fds: list[int]) -> None:
         if -1 in fds:
@@ -384,29 +285,6 @@ def _unsupported() -> str:
     return ""
 
 
-def _is_library(name: str) -> bool:
-    """Whether the module belongs to an installed package, or to Python itself."""
-    import sysconfig
-    from importlib.util import find_spec
-
-    top = name.partition(".")[0]
-    if top in sys.stdlib_module_names:
-        return True
-    try:
-        spec = find_spec(top)
-    except Exception:  # noqa: BLE001 - a broken package, or something that only looks like one
-        return False
-    if spec is None:
-        return False
-    places = [spec.origin] if spec.origin and spec.has_location else list(spec.submodule_search_locations or [])
-    own = tuple({path + os.sep for key in ("purelib", "platlib") if (path := sysconfig.get_path(key))})
-    return any(place.startswith(own) or _is_installed(place) for place in places)
-
-
-def _is_installed(path: str) -> bool:
-    return any(part in _LIBRARY_DIRECTORIES for part in path.split(os.sep))
-
-
 def _place(ends: Sequence[int], wanted: dict[int, int]) -> tuple[int, ...]:
     """Move descriptors to the numbers in `wanted`. Returns the new numbers of `ends`, which may be any others."""
     free: list[int] = []
@@ -441,16 +319,3 @@ def _read(fd: int) -> dict[str, Any]:
 def _compiled(path: str) -> CodeType:
     with open(path, "rb") as file:
         return compile(file.read(), path, "exec", dont_inherit=True)
-
-
-def _files() -> set[str]:
-    paths = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    return {path for path in paths if isinstance(path, str)}
-
-
-def _stamp(path: str) -> tuple[int, int, int] | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
