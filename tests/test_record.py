@@ -111,7 +111,7 @@ def test_patterns():
 
 
 def test_a_signature_for_help():
-    assert str(inspect.signature(Place)) == "(x, y=2, name='')"
+    assert str(inspect.signature(Place)) == "(x: 'int', y: 'int' = 2, name: 'str' = '')"
 
 
 def test_what_is_done_once_the_fields_are_set():

@@ -48,9 +48,17 @@ class _Signature:
     def __get__(self, record: object, cls: type[_Fielded]) -> Any:
         from inspect import Parameter, Signature
 
+        kinds: dict[str, Any] = {}
+        for base in reversed(cls.__mro__):
+            kinds.update(vars(base).get("__annotations__", {}))
         return Signature(
             [
-                Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=cls._defaults.get(name, Parameter.empty))
+                Parameter(
+                    name,
+                    Parameter.POSITIONAL_OR_KEYWORD,
+                    default=cls._defaults.get(name, Parameter.empty),
+                    annotation=kinds.get(name, Parameter.empty),
+                )
                 for name in cls._names
             ]
         )

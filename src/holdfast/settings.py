@@ -43,9 +43,9 @@ class RestartLimits(Frozen):
 
 
 class SettingsFields(Record):
-    """The fields of a job's settings. Those of torch's ``LaunchConfig`` come first, with its names and defaults.
+    """The settings of a job. Fields and defaults are those of ``torch.distributed.launcher.api.LaunchConfig``.
 
-    The rest exists only in holdfast:
+    These fields exist only in holdfast:
 
     Attributes:
         exit_barrier_timeout: how many seconds a finished node waits for the other nodes.

@@ -61,4 +61,5 @@ def test_a_callers_dict_is_copied():
 def test_help_shows_the_parameters():
     parameters = inspect.signature(LaunchConfig).parameters
     assert list(parameters)[:3] == ["min_nodes", "max_nodes", "nproc_per_node"]
-    assert parameters["max_restarts"].default == 3
+    assert (parameters["max_restarts"].default, parameters["max_restarts"].annotation) == (3, "int")
+    assert "hang_timeout: after this many seconds" in inspect.getdoc(LaunchConfig)

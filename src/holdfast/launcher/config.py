@@ -1,4 +1,4 @@
-"""The configuration of a job, under the name and in the shape that torch has it."""
+"""The configuration of a job, in the shape that torch has it. Unlike `JobSettings` it can change."""
 
 from __future__ import annotations
 
@@ -9,11 +9,6 @@ RENDEZVOUS_TIMEOUT_S = 900
 
 
 class LaunchConfig(SettingsFields):
-    """The settings of a job, like ``torch.distributed.launcher.api.LaunchConfig``. Unlike `JobSettings` it can change.
-
-    The fields, and which of them only holdfast has, are those of `holdfast.settings.SettingsFields`.
-    """
-
     def __post_init__(self) -> None:
         super().__post_init__()
         # As in torch, the older argument still wins.
