@@ -59,7 +59,7 @@ def test_no_server_is_a_broken_pipe_after_ten_looks(path, there, monkeypatch):
         os.mkfifo(path)
     pauses = []
     monkeypatch.setattr(time, "sleep", pauses.append)
-    with pytest.raises(BrokenPipeError, match=r"no watchdog can be told of the timer 'a' .* is the server started"):
+    with pytest.raises(BrokenPipeError, match=r"no watchdog can be reached for the timer 'a' .* is the server started"):
         FileTimerClient(path).acquire("a", 1.0)
     assert pauses == [0.1] * 9
 

@@ -174,11 +174,11 @@ class _Template:
 
     def _fork_keeper(self, fds: list[int]) -> None:
         if -1 in fds:
-            self._say({"refused": "it has no room for that many descriptors"})
+            self._say({"refused": "the template has no room for that many descriptors"})
             return
         request = _read(fds[0])
         if taken := self._fds.keys() & set(request["fds"]):
-            self._say({"refused": f"an import has the descriptor {min(taken)}"})
+            self._say({"refused": f"an import holds the descriptor {min(taken)}"})
             return
         self._reap()  # keepers that have ended since, so that the copy does not see them
         signals = SignalSetup.block_all()
@@ -186,7 +186,7 @@ class _Template:
             pid = os.fork()
         except OSError as error:
             signals.unblock()
-            self._say({"refused": f"it cannot be forked: {error.strerror}"})
+            self._say({"refused": f"the template cannot be forked: {error.strerror}"})
             return
         if pid == 0:
             self._become_keeper(request, fds)

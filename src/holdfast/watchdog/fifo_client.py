@@ -64,8 +64,8 @@ class FileTimerClient(TimerClient):
         line = f"{request.to_json()}\n".encode()
         if len(line) > LINE_MAX_BYTES:
             raise RuntimeError(
-                f"a request of {len(line)} bytes does not go into the watchdog's pipe in one piece, "
-                f"{LINE_MAX_BYTES} bytes do; give the scope a shorter name than {request.scope_id[:40]!r}..."
+                f"a request of {len(line)} bytes is too long for the watchdog's pipe, which takes "
+                f"{LINE_MAX_BYTES} bytes; give the scope a shorter name than {request.scope_id[:40]!r}..."
             )
         reason: OSError | None = None
         for attempt in range(OPEN_ATTEMPTS):
@@ -81,7 +81,7 @@ class FileTimerClient(TimerClient):
                     break
         raise BrokenPipeError(
             errno.EPIPE,
-            f"no watchdog can be told of the timer {request.scope_id!r} ({reason}); is the server started, and in "
+            f"no watchdog can be reached for the timer {request.scope_id!r} ({reason}); is the server started, in "
             "the agent of this worker?",
             self._file_path,
         ) from reason

@@ -107,11 +107,11 @@ def parse_request(line: bytes) -> FileTimerRequest:
     pid, scope_id, signal = message.get("pid"), message.get("scope_id"), message.get("signal")
     # Not isinstance: bool is a subclass of int.
     if type(pid) is not int or not 0 < pid <= PID_MAX:
-        raise ValueError("its pid is not the number of a process")
+        raise ValueError("its pid is not a process id")
     if type(scope_id) is not str:
         raise ValueError("its scope_id is not a text")
     if type(signal) is not int or (signal > 0 and signal not in signals.valid_signals()):
-        raise ValueError("its signal is not the number of a signal")
+        raise ValueError("its signal is not a signal number")
     return FileTimerRequest(pid, scope_id, _parse_time(message.get("expiration_time")), signal)
 
 

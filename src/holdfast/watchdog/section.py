@@ -82,7 +82,7 @@ def _default_client() -> TimerClient:
     path = os.environ.get(TIMER_FILE_VARIABLE)
     if not path:
         raise RuntimeError(
-            "expires() has no watchdog to tell: call holdfast.watchdog.configure(client) first, give it a client, or "
+            "expires() needs a watchdog: call holdfast.watchdog.configure(client) first, give it a client, or "
             f"start the job with TORCHELASTIC_ENABLE_FILE_TIMER=1, which sets {TIMER_FILE_VARIABLE} in its workers"
         )
     from holdfast.watchdog.fifo_client import FileTimerClient
