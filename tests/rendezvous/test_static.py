@@ -133,7 +133,7 @@ def test_a_given_port_is_used_by_a_single_node_too(create):
         ({"nodes": (1, 2), "rank": 0}, "--nnodes 1:2.*fixed number"),
         ({"nodes": (2, 2), "endpoint": "a:1", "rank": 2}, "--node-rank 2: 2 nodes have ranks 0 to 1"),
         ({"nodes": (2, 2), "endpoint": "a:1", "rank": -1}, "--node-rank -1"),
-        ({"nodes": (2, 2), "endpoint": "a:1", "rank": "x"}, "rank=x: a whole number"),
+        ({"nodes": (2, 2), "endpoint": "a:1", "rank": "x"}, "rank=x: write a whole number"),
         ({"nodes": (2, 2), "endpoint": "node:x:c", "rank": 0}, "--rdzv-endpoint 'node:x:c'"),
         ({"nodes": (2, 2), "endpoint": "a:x", "rank": 0}, "--rdzv-endpoint 'a:x'.*HOST:PORT"),
         ({"backend": "nonsense"}, "--rdzv-backend 'nonsense'.*c10d.*static"),
