@@ -17,7 +17,8 @@ from signpost import tell
 from holdfast.agent import LocalElasticAgent, WorkerSpec, WorkerState, survivors
 from holdfast.agent.core_model import Phase
 from holdfast.errors import ChildFailedError
-from holdfast.processes import DefaultLogsSpecs, PContext, SignalException
+from holdfast.processes import DefaultLogsSpecs, SignalException
+from holdfast.processes.outcome import Outcome
 from holdfast.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
 from holdfast.rendezvous.errors import JobFailedError
 from holdfast.rendezvous.handler import RoundOver
@@ -475,14 +476,14 @@ def test_a_signal_that_comes_as_the_last_worker_is_gone_ends_the_agent_like_any_
     """The workers listened for a stop, but nobody is left to ask."""
     script = f"import os\nfrom holdfast import worker\nworker.stop_requested()\nos._exit({code})"
     agent, handler = together(script, 0)
-    collect = PContext._collect
+    collect = Outcome.collect
 
-    def collect_and_interrupt(context):
-        monkeypatch.setattr(PContext, "_collect", collect)
+    def collect_and_interrupt(outcome, return_value):
+        monkeypatch.setattr(Outcome, "collect", collect)
         os.kill(os.getpid(), signal.SIGTERM)
-        return collect(context)
+        return collect(outcome, return_value)
 
-    monkeypatch.setattr(PContext, "_collect", collect_and_interrupt)
+    monkeypatch.setattr(Outcome, "collect", collect_and_interrupt)
     with pytest.raises(SignalException):
         agent.run()
     assert handler.announced == ["SIGTERM"]
