@@ -175,6 +175,23 @@ def test_what_a_leader_decided_for_another_store_means_nothing_to_a_new_one():
     assert before.transact(late.transaction).succeeded
 
 
+def test_the_next_generation_is_not_written_into_a_backup_that_knows_nothing_of_the_end_of_the_last_one():
+    store = KeySpace(random_bytes=random.Random(7).randbytes)
+    for node in ("a.1", "b.1"):
+        ready = replace(offer(node[0], 29500), stopped=1)
+        store.transact(Transaction((), (Put(KEYS.node(node), encode(ready)), Put(KEYS.alive_of(node), b""))))
+    made = generation(nodes=("a.1", "b.1"))
+    store.transact(Transaction((), (Put(KEYS.leader, b"a.1"), Put(KEYS.generation, encode(made)))))
+    broken = Put(KEYS.broken, encode(Broken(1, BreakKind.JOINED, "letting in c")))
+    store.transact(Transaction((), (broken,)))
+    view = View.read(KEYS, store.get_prefix(KEYS.group), is_whole=True)
+    published = replace(offer("a", 29500), stopped=1)
+    (late,) = lead(view, published=published, offer=published, stopped=1, enough_since=NOW - 9).actions
+    assert msgspec.json.decode(written(late, KEYS.generation).value)["number"] == 2
+    store.transact(Transaction((), (Delete(KEYS.broken),)))  # as the backup has it
+    assert not store.transact(late.transaction).succeeded
+
+
 def test_a_leader_that_was_away_goes_on_with_the_job_that_others_have_begun_meanwhile():
     """It remembers a generation with a larger number, of a job that the store has lost."""
     stored = replace(generation(1), job="new")

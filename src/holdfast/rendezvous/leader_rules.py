@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from holdfast.coordination.model import Delete, DeletePrefix, Put, Transaction
+from holdfast.coordination.model import Created, Delete, DeletePrefix, Put, Transaction
 from holdfast.rendezvous.admission import admits_at, batch_s, hold_back_s, lost_too_often, remember
 from holdfast.rendezvous.decision import (
     NAMED_MAX,
@@ -420,7 +420,9 @@ def _next_generation(
         *((DeletePrefix(keys.values_of(number_of(view.generation))),) if view.generation else ()),
     )
     what = f"generation {made.number} of {len(order)} nodes"
-    return Propose(Transaction(as_leader(view, keys), operations), what)
+    # A backup that is restored meanwhile may know nothing of the last generation's end.
+    guards = (*as_leader(view, keys), Created(keys.broken, view.broken_revision))
+    return Propose(Transaction(guards, operations), what)
 
 
 def _end(view: View, keys: Keys, end: End) -> Propose:

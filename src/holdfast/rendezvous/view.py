@@ -80,6 +80,7 @@ class View:
         self.generation_revision = 0
         self.is_generation_unreadable = False
         self.broken: Broken | None = None
+        self.broken_revision = 0
         self.is_broken_unreadable = False
         self.end: End | None = None
         self.stacks: StacksRequest | None = None
@@ -233,6 +234,7 @@ class View:
                 self._sort_all()
         elif key == keys.broken:
             self.broken = self._read(entry, Broken)
+            self.broken_revision = 0 if entry is None else entry.created
             self.is_broken_unreadable = entry is not None and self.broken is None
         elif key == keys.end:
             self.end = self._read(entry, End) or (None if entry is None else UNREADABLE_END)
