@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -261,3 +262,48 @@ def test_the_exception_survives_pickling():
 
     copy = pickle.loads(pickle.dumps(SignalException("text", signal.SIGTERM)))
     assert (str(copy), copy.sigval) == ("text", signal.SIGTERM)
+
+
+IMPORTED_SLOWLY = """
+import os, signal
+os.kill(os.getpid(), signal.SIGTERM)
+for _ in range(1000):
+    pass
+IS_WHOLE = True
+"""
+
+
+def test_a_signal_during_an_import_waits_for_its_end(tmp_path, monkeypatch):
+    """Half an extension module crashes the interpreter when it is used."""
+    (tmp_path / "imported_slowly.py").write_text(IMPORTED_SLOWLY)
+    monkeypatch.syspath_prepend(tmp_path)
+    ours = {"__name__": "holdfast.loading"}
+    exec("def load():\n    import imported_slowly", ours)
+    handlers.install()
+    try:
+        with pytest.raises(SignalException):  # noqa: PT012 - it is raised wherever this is by then
+            ours["load"]()
+            select.select([], [], [], 60)
+        assert sys.modules["imported_slowly"].IS_WHOLE
+    finally:
+        handlers.uninstall()
+        sys.modules.pop("imported_slowly", None)
+
+
+def test_a_program_that_launches_a_job_while_it_is_imported_can_be_interrupted(tmp_path):
+    (tmp_path / "program.py").write_text("""
+import os, signal, threading
+from holdfast.processes import start_processes, DefaultLogsSpecs, SignalException
+context = start_processes("set", "sleep", {0: ("1000",)}, {0: {}}, DefaultLogsSpecs())
+timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM))
+try:
+    timer.start()
+    context.wait()
+except SignalException:
+    print("interrupted")
+    context.close(timeout=0)
+""")
+    ran = subprocess.run(
+        [sys.executable, "-c", "import program"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.stdout == "interrupted\n", ran.stderr

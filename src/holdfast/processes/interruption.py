@@ -10,6 +10,7 @@ import _thread
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
 
 from holdfast.processes.standard_streams import open_missing
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 SIGNALS_VARIABLE = "TORCHELASTIC_SIGNALS_TO_HANDLE"
 DEFAULT_SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
+
+AGAIN_S = 0.005
+"""How long after a signal that arrived during an import it is sent again."""
 
 TERMINAL_SIGNALS = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGHUP})
 """The signals that a terminal sends. nohup ignores SIGHUP for its job, and a shell without job control ignores SIGINT
@@ -138,7 +142,7 @@ class _Handlers:
                 os.close(fd)
             self.wakeup = None
 
-    def _handle(self, signum: int, _frame: FrameType | None) -> None:
+    def _handle(self, signum: int, frame: FrameType | None) -> None:
         if self.users == 0:
             self._put_back()
             if signal.getsignal(signum) == self._handle:
@@ -146,13 +150,33 @@ class _Handlers:
             os.kill(os.getpid(), signum)
         elif self.critical_sections:
             self.pending.append(signum)
+        elif _is_importing(frame):
+            _thread.start_new_thread(self._send_again, (signum,))
         else:
             _interrupt(signum)
+
+    def _send_again(self, signum: int) -> None:
+        time.sleep(AGAIN_S)
+        main_thread = self.main_thread
+        if main_thread is not None:
+            signal.pthread_kill(main_thread, signum)
 
 
 def _is_main_thread() -> bool:
     threading = sys.modules.get("threading")  # if it was never imported, there is only one thread
     return threading is None or threading.current_thread() is threading.main_thread()
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether our own code imports a module there: half an extension module can crash the interpreter later."""
+    is_import = False
+    while frame is not None:
+        code = frame.f_code
+        is_import = is_import or code.co_filename.startswith("<frozen importlib._bootstrap")
+        if code.co_name != "<module>" and str(frame.f_globals.get("__name__")).startswith("holdfast."):
+            return is_import  # a program may run all of this while it is imported itself
+        frame = frame.f_back
+    return False  # the user's own import
 
 
 def _interrupt(signum: int) -> None:
