@@ -21,6 +21,10 @@ def test_an_exception_whose_class_says_more_has_advice_of_its_own():
     assert "accelerator" not in advice("killed", "torch.OutOfMemoryError")
 
 
+def test_a_launch_that_every_worker_would_repeat_belongs_under_a_guard():
+    assert '`if __name__ == "__main__":`' in advice("exception", "holdfast.launcher.launching.NoMainGuardError")
+
+
 def test_the_place_is_named_where_it_is_known():
     assert "train.py:12 in step is where" in advice(FailureKind.EXCEPTION, "ValueError", "train.py:12 in step")
 

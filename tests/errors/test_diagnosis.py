@@ -162,6 +162,14 @@ def test_a_traceback_that_only_stderr_has_is_found(text):
     assert found.exception in ("ValueError", "RuntimeError")
 
 
+def test_a_traceback_whose_message_has_more_lines_is_found():
+    text = 'Traceback (most recent call last):\n  File "a.py", line 4, in f\nRuntimeError: \n\n    Do this:\n        that'
+    found = of_exit(1, stderr=f"noise\n{text}\n    \n")
+    assert (found.kind, found.exception, found.message) == (FailureKind.EXCEPTION, "RuntimeError", text)
+    assert found.where == "a.py:4 in f"
+    assert of_exit(1, stderr=f"{text}\ngoing on\n").kind is FailureKind.EXIT
+
+
 def test_what_torch_and_we_ourselves_write_around_a_traceback_does_not_hide_it():
     lost = 'Traceback (most recent call last):\n  File "a.py", line 4, in f\nRuntimeError: Connection closed by peer'
     prefixed = "".join(f"[rank4]: {line}\n" for line in lost.splitlines())

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -52,6 +53,23 @@ def test_a_failure_is_raised(config):
     rank, failure = raised.value.get_first_failure()
     assert rank in {0, 1}
     assert "ValueError: the reason" in failure.message
+
+
+def test_a_launch_without_a_guard_says_that_workers_import_the_file(tmp_path):
+    program = tmp_path / "unguarded.py"
+    program.write_text(
+        "from holdfast.launcher import LaunchConfig, elastic_launch\n"
+        "def train(): pass\n"
+        "elastic_launch(LaunchConfig(1, 1, 2, rdzv_backend='static'), train)()\n"
+    )
+    ended = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    block = ended.stderr.rpartition("Root Cause")[2]
+    assert "kind      : exception" in block
+    assert f"where     : {program}:3 in <module>" in block
+    assert 'advice    : Put the launch under `if __name__ == "__main__":`' in block
+    assert "recorded no Python exception" not in ended.stderr
+    assert "restart 1" not in ended.stderr
 
 
 def test_a_script_gives_the_failure_its_name(config):

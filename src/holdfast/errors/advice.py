@@ -14,6 +14,7 @@ _BY_EXCEPTION = {
     "PermissionError": "Check who may read and write this path, as the user that runs the workers.",
     "MemoryError": "Use a smaller batch or model, fewer workers on a machine, or a machine with more memory.",
     "OutOfMemoryError": "The accelerator's memory is full: use a smaller batch, checkpointing, or more devices.",
+    "NoMainGuardError": 'Put the launch under `if __name__ == "__main__":`, since every worker imports this file.',
     "KeyboardInterrupt": "Nothing is wrong: somebody interrupted the program.",
 }
 """Advice by exception class. It is more specific than the advice by kind."""

@@ -123,7 +123,7 @@ def diagnose(exit_code: int, pid: int, report: ErrorReport | None, evidence: Evi
         return _signalled(-exit_code, pid, evidence)
     told = _traceback_in(evidence.stderr) if exit_code == 1 else ""
     if told:
-        return _raised(told, told.rstrip().rpartition("\n")[2])
+        return _raised(told, _exception_line(told))
     said = evidence.stderr.strip()
     if exit_code == 1 and len(said) <= TAIL_MAX_CHARS and _NO_MODULE.fullmatch(said):
         return Diagnosis(FailureKind.EXCEPTION, visible(said), MODULE_START, "ModuleNotFoundError")
@@ -232,7 +232,7 @@ def _traceback_in(stderr: str) -> str:
     while lines and lines[-1].startswith(_OWN_NOTICE):  # the notice that the error file was not written
         lines.pop()
     text = "\n".join(lines).rstrip()
-    last_line = _LAST_LINE.match(text.rpartition("\n")[2])
+    last_line = _LAST_LINE.match(_exception_line(text))
     begin = text.rfind(_TRACEBACK)
     if begin < 0:
         # A script that does not compile has no frames.
@@ -242,6 +242,11 @@ def _traceback_in(stderr: str) -> str:
     while (earlier := text.rfind(_TRACEBACK, 0, begin)) >= 0 and _is_chained(text[earlier:begin]):
         begin = earlier
     return text[begin:] if last_line is not None else ""
+
+
+def _exception_line(traceback: str) -> str:
+    """The last line that is not indented: the exception. Its message may go on in indented lines, as multiprocessing's."""
+    return next((line for line in reversed(traceback.split("\n")) if line.strip() and not line[0].isspace()), "")
 
 
 def _is_chained(between: str) -> bool:

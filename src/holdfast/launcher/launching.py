@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 
+from holdfast.errors.tree import InputError
 from holdfast.logger import get_logger
 from holdfast.processes.context import SHUTDOWN_TIMEOUT_S
 from holdfast.processes.interruption import SignalException, handlers, signals_to_handle
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 SHUTDOWN_TIMEOUT_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 
 log = get_logger(__name__)
+
+
+class NoMainGuardError(InputError):
+    """A worker that imports the main program has come upon the launch of the job that it belongs to."""
 
 
 class elastic_launch:  # noqa: N801 - the name is part of the public API
@@ -58,6 +64,7 @@ def launch_agent(
         SignalException: this process was asked to stop, and has stopped its workers.
         InputError: the configuration cannot be run.
     """
+    _refuse_launch_in_import()
     settings = job_settings(config)
     handlers.install(signals_to_handle(settings.signals_to_handle))
     try:
@@ -76,6 +83,16 @@ def job_settings(config: LaunchConfig) -> JobSettings:
         run_id=config.run_id or os.urandom(16).hex(),
         shutdown_timeout=_shutdown_timeout_s(config.shutdown_timeout),
     )
+
+
+def _refuse_launch_in_import() -> None:
+    """Raise `NoMainGuardError` in a process that multiprocessing starts and that still imports its main program."""
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None and getattr(process.current_process(), "_inheriting", False):
+        raise NoMainGuardError(
+            "every worker imports this file, and would launch the job again; "
+            'put the launch under `if __name__ == "__main__":`'
+        )
 
 
 def _launch(
@@ -155,8 +172,6 @@ def _refuse_fork(backend: str) -> None:
     from holdfast.rendezvous.backends import BACKENDS
 
     if backend in BACKENDS and not BACKENDS[backend].may_fork:
-        from holdfast.errors.tree import InputError
-
         raise InputError(
             f"--start-method fork: a process that talks to {backend} cannot be forked; use spawn or forkserver"
         )
@@ -193,8 +208,6 @@ def _shutdown_timeout_s(given: float | None) -> float:
     except ValueError:
         timeout_s = -1.0
     if not 0 <= timeout_s < float("inf"):
-        from holdfast.errors.tree import InputError
-
         source = SHUTDOWN_TIMEOUT_VARIABLE if given is None else "--shutdown-timeout"
         raise InputError(f"{source} {text!r}: write a number of seconds, 0 or more")
     return timeout_s

@@ -43,6 +43,7 @@ NEVER_GOES_AWAY = {
     "IndentationError": "a syntax error does not go away by itself",
     "TabError": "a syntax error does not go away by itself",
     "ModuleNotFoundError": "a module that is missing will be missing again",
+    "NoMainGuardError": "every worker would import the launch again",
 }
 
 MAY_GO_AWAY = frozenset(
