@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors.advice import advice
-from holdfast.errors.kind import INTERPRETER_END, MODULE_START, FailureKind
+from holdfast.errors.kind import COMMAND_LINE, INTERPRETER_END, MODULE_START, FailureKind
 
 
 @pytest.mark.parametrize("kind", FailureKind)
@@ -39,6 +39,21 @@ def test_a_module_that_is_not_found_at_the_start_may_be_misspelt():
     told = advice("exception", "ModuleNotFoundError", MODULE_START)
     assert told.startswith("Check the name behind -m")
     assert "on every machine" in told
+
+
+def test_a_program_that_is_not_python_needs_an_option():
+    for name in ("SyntaxError", "IndentationError", "TabError"):
+        assert "add --no-python" in advice("exception", name, "/home/me/prog.sh:2")
+        assert "--no-python" not in advice("exception", name, "/home/me/train.py:2")
+    assert "If it is not Python, add --no-python" in advice("exception", "SyntaxError", "/home/me.d/prog:2")
+    assert "--no-python" not in advice("exception", "SyntaxError", "<string>:2")
+    assert "--no-python" not in advice("exception", "SyntaxError")
+    assert "--no-python" not in advice("exception", "ValueError", "/home/me/prog.sh:2")
+
+
+def test_arguments_that_were_refused_are_corrected_and_not_searched_for():
+    assert advice("exit", where=COMMAND_LINE).startswith("Correct the program's arguments")
+    assert "log file" not in advice("exit")
 
 
 def test_a_kind_that_nobody_knows_has_none():

@@ -19,7 +19,7 @@ from holdfast.errors.diagnosis import (
     where_in,
 )
 from holdfast.errors.error_file import read_error_file
-from holdfast.errors.kind import MODULE_START, FailureKind
+from holdfast.errors.kind import COMMAND_LINE, MODULE_START, FailureKind
 
 TRACEBACK = """\
 Traceback (most recent call last):
@@ -213,6 +213,8 @@ def test_arguments_that_a_program_refuses():
     assert is_usage_error(2, "usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --x\n")
     assert not is_usage_error(1, "usage: train.py [-h]\ntrain.py: error: no\n")
     assert not is_usage_error(2, "")
+    assert of_exit(2, stderr="usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --x\n").where == COMMAND_LINE
+    assert not of_exit(2, stderr="no such file").where
 
 
 @given(st.integers(-64, 255), st.text(), st.text(), st.text())

@@ -430,6 +430,7 @@ EXITS = [
         "exit",
         "exited with code 2",
         "the following arguments are required: --epochs",
+        where="the command line",
     ),
     Way(
         "a shell whose command was killed",

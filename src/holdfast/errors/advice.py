@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.errors.kind import INTERPRETER_END, MODULE_START, FailureKind
+import os
+
+from holdfast.errors.kind import COMMAND_LINE, INTERPRETER_END, MODULE_START, FailureKind
 
 _BY_EXCEPTION = {
     "SyntaxError": "Correct the program's text: it cannot be compiled, so every restart would end the same.",
@@ -37,7 +39,7 @@ _BY_KIND = {
         "their logs say more."
     ),
     FailureKind.EXIT: (
-        "The program left with this exit code and without an exception: search it, and its log file, for what ends it "
+        "The program left with this exit code and without an exception: search it, and what it wrote, for what ends it "
         "that way."
     ),
     FailureKind.HANG: (
@@ -60,6 +62,17 @@ _NO_SUCH_PROGRAM = (
 )
 
 
+_REFUSED_ARGUMENTS = (
+    "Correct the program's arguments: it refused them, and its usage is in the last lines of its stderr. Every restart "
+    "would end the same."
+)
+
+_NOT_COMPILED = ("SyntaxError", "IndentationError", "TabError")
+_NOT_PYTHON = "This does not look like Python: add --no-python to run the program as it is."
+_PERHAPS_NOT_PYTHON = " If it is not Python, add --no-python."
+_PYTHON_SUFFIXES = (".py", ".pyw", ".pyc", ".pyz")
+
+
 def advice(kind: FailureKind | str, exception: str = "", where: str = "") -> str:
     """What to do about a failure of this kind, in one or two sentences; "" for an unknown kind.
 
@@ -74,5 +87,20 @@ def advice(kind: FailureKind | str, exception: str = "", where: str = "") -> str
         return _AFTER_THE_LAST_LINE
     if known is FailureKind.EXCEPTION and where == MODULE_START:
         return _NO_SUCH_PROGRAM
+    if known is FailureKind.EXIT and where == COMMAND_LINE:
+        return _REFUSED_ARGUMENTS
     named = _BY_EXCEPTION.get(exception.rpartition(".")[2]) if known is FailureKind.EXCEPTION else None
+    if named and exception in _NOT_COMPILED:
+        return _about_text(named, where)
     return named or _BY_KIND[known].format(place=where or "the innermost frame of your own code")
+
+
+def _about_text(usual: str, where: str) -> str:
+    """The advice on a file that Python cannot compile: `usual`, unless its name says that it is not Python."""
+    path = where.partition(" in ")[0].rpartition(":")[0]
+    if not path or path.startswith("<"):
+        return usual
+    suffix = os.path.splitext(path)[1]
+    if not suffix:
+        return usual + _PERHAPS_NOT_PYTHON
+    return usual if suffix in _PYTHON_SUFFIXES else _NOT_PYTHON

@@ -7,7 +7,14 @@ import re
 import signal
 
 from holdfast.errors.error_file import thread_in
-from holdfast.errors.kind import INTERPRETER_END, MODULE_START, FailureKind, is_lost_peer, says_lost_peer
+from holdfast.errors.kind import (
+    COMMAND_LINE,
+    INTERPRETER_END,
+    MODULE_START,
+    FailureKind,
+    is_lost_peer,
+    says_lost_peer,
+)
 from holdfast.errors.text import encodable, visible
 
 TYPE_CHECKING = False
@@ -127,7 +134,8 @@ def diagnose(exit_code: int, pid: int, report: ErrorReport | None, evidence: Evi
     said = evidence.stderr.strip()
     if exit_code == 1 and len(said) <= TAIL_MAX_CHARS and _NO_MODULE.fullmatch(said):
         return Diagnosis(FailureKind.EXCEPTION, visible(said), MODULE_START, "ModuleNotFoundError")
-    return Diagnosis(FailureKind.EXIT, _exit_message(exit_code, pid, evidence))
+    where = COMMAND_LINE if is_usage_error(exit_code, evidence.stderr) else ""
+    return Diagnosis(FailureKind.EXIT, _exit_message(exit_code, pid, evidence), where)
 
 
 def is_usage_error(exit_code: int, stderr: str) -> bool:

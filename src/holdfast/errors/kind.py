@@ -46,6 +46,9 @@ INTERPRETER_END = "the end of the interpreter"
 MODULE_START = "python -m"
 """The place of a failure of ``python -m`` that did not find the module."""
 
+COMMAND_LINE = "the command line"
+"""The place of a failure of a program that refused its arguments."""
+
 INFRASTRUCTURE = frozenset({FailureKind.COMMUNICATION, FailureKind.KILLED, FailureKind.OUT_OF_MEMORY})
 """Kinds that a machine or the network may have caused, so that a short wait before the next attempt helps."""
 
