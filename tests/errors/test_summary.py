@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.errors import ProcessFailure
 from holdfast.errors.advice import advice
-from holdfast.errors.kind import FailureKind
+from holdfast.errors.kind import COMMAND_LINE, FailureKind
 from holdfast.errors.summary import HEADLINE_MAX_CHARS, OTHERS_MAX_LINES, gist, summarize
 
 STACK = """\
@@ -80,6 +80,34 @@ def test_the_root_cause_is_last_and_whole_and_the_others_are_short():
     failures[9].log_file = "/logs/1/stderr.log"
     shown = summarize("train.py", failures, victims_elsewhere=7, reason="restarts: 3 of 3").splitlines()
     assert shown == lines(expected)
+
+
+def test_workers_that_failed_in_the_same_way_are_no_victims():
+    made = [failure(rank, at=1_700_000_000 + rank, message=STACK) for rank in range(4)]
+    for each in made:
+        each.kind, each.exception, each.where = FailureKind.EXCEPTION, "FileNotFoundError", "train.py:3 in main"
+    made[3].kind, made[3].exception = FailureKind.COMMUNICATION, "ConnectionResetError"
+    shown = summarize("main", dict(enumerate(made))).splitlines()
+    assert "  also      : 2 more workers failed" in shown
+    assert "  victims   : 1 more worker failed with it" in shown
+    made[1].where = made[2].where = "train.py:9 in main"
+    assert "  victims   : 3 more workers failed with it" in summarize("main", dict(enumerate(made))).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("exception", "where", "line"),
+    [
+        ("SyntaxError", "train.py:3", "  also      : 3 more workers failed"),
+        ("", COMMAND_LINE, "  also      : 3 more workers failed"),
+        ("ValueError", "train.py:3", "  victims   : 3 more workers failed with it"),
+    ],
+)
+def test_a_program_that_cannot_start_has_no_victims_on_other_nodes(exception, where, line):
+    made = failure(message=STACK)
+    made.exception, made.where = exception, where
+    shown = summarize("main", {0: made}, victims_elsewhere=3)
+    assert line in shown.splitlines()
+    assert ("victims" in shown) == ("victims" in line)
 
 
 def test_a_single_failure_and_a_reason_of_one_line():

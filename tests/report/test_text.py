@@ -31,6 +31,15 @@ def test_a_failure_is_explained_with_rank_host_place_log_file_victims_and_advice
     assert len(re.findall(r"^  node \d gpu-host-\d  ", text, re.MULTILINE)) == 4
 
 
+def test_workers_of_a_program_that_cannot_start_are_no_victims_of_each_other(tmp_path):
+    run = written_runs.WrittenNode(tmp_path).starts().fails(0).ends("failed", 5, "")
+    run.verdict({**run.failure(0), "exception": "SyntaxError"}, "stop", "", victims=3)
+    found = find_run(str(tmp_path))
+    assert "  also        3 other workers failed\n" in report_text(found)
+    assert "<dt>also</dt>" in report_page(found)
+    assert "failed with it" not in report_text(found) + report_page(found)
+
+
 def test_a_hang_shows_where_its_stacks_are_and_who_stood_out(tmp_path):
     written_runs.hang(tmp_path)
     assert "  stacks      stacks-1.txt (rank 2 stood out)\n" in report_text(find_run(str(tmp_path)))

@@ -469,11 +469,13 @@ class SimpleElasticAgent(ElasticAgent):
     def _tell_verdict(self, verdict: Verdict, generation: int | None) -> None:
         """Log why all nodes restart after this generation, in the same words on each. A new node was not part of it."""
         from holdfast.errors.failure import ProcessFailure
+        from holdfast.errors.kind import is_of_program
         from holdfast.rendezvous.failure_record import from_record
 
         cause = verdict.cause
         where = f", at {cause.where}" if cause.where else ""
-        victims = f"; {verdict.victims} more failed because of it" if verdict.victims else ""
+        because = "" if is_of_program(cause.exception, cause.where) else " because of it"
+        victims = f"; {verdict.victims} more failed{because}" if verdict.victims else ""
         count, budget = self._restart_count(), self._worker_group.max_restarts
         # A count above the budget means that a window gave some of it back: "5 of 1" would be nonsense.
         restart = f"restart {count} of {budget}" if count <= budget else f"restart {count}"

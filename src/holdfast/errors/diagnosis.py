@@ -253,7 +253,7 @@ def _traceback_in(stderr: str) -> str:
 
 
 def _exception_line(traceback: str) -> str:
-    """The last line that is not indented: the exception. Its message may go on in indented lines, as multiprocessing's."""
+    """The last line that is not indented: the exception. Its message may go on in indented lines."""
     return next((line for line in reversed(traceback.split("\n")) if line.strip() and not line[0].isspace()), "")
 
 

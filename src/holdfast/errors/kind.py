@@ -49,6 +49,11 @@ MODULE_START = "python -m"
 COMMAND_LINE = "the command line"
 """The place of a failure of a program that refused its arguments."""
 
+OF_PROGRAM = frozenset(
+    {"SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError", "NoMainGuardError"}
+)
+"""Exceptions of a program that cannot start."""
+
 INFRASTRUCTURE = frozenset({FailureKind.COMMUNICATION, FailureKind.KILLED, FailureKind.OUT_OF_MEMORY})
 """Kinds that a machine or the network may have caused, so that a short wait before the next attempt helps."""
 
@@ -90,6 +95,11 @@ def says_lost_peer(text: str) -> bool:
 def says_timeout(text: str) -> bool:
     """Whether a wait for the lost peer timed out: the peer may be alive and elsewhere."""
     return _TIMED_OUT.search(text) is not None
+
+
+def is_of_program(exception: str, where: str) -> bool:
+    """Whether every worker of the program fails like this on its own: those that failed, too, are no victims."""
+    return exception.rpartition(".")[2] in OF_PROGRAM or where in (COMMAND_LINE, MODULE_START)
 
 
 def cause_of(kinds: Iterable[FailureKind]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.errors.advice import advice
 from holdfast.errors.failure import in_order
-from holdfast.errors.kind import FailureKind
+from holdfast.errors.kind import FailureKind, is_of_program
 from holdfast.errors.text import encodable, headline, visible
 
 TYPE_CHECKING = False
@@ -36,8 +36,13 @@ def summarize(
     (first_rank, first), *others = in_order(failures)
     title = f"{name} FAILED"
     listed = ["Failures:", *_others(others)]
-    victims = len(others) + victims_elsewhere
-    cause = ["Root Cause (first observed failure):", *_root_cause(first_rank, first, victims, reason)]
+    also = sum(_is_alike(first, failure) for _, failure in others)
+    victims = len(others) - also
+    if is_of_program(first.exception, first.where):
+        also += victims_elsewhere
+    else:
+        victims += victims_elsewhere
+    cause = ["Root Cause (first observed failure):", *_root_cause(first_rank, first, victims, also, reason)]
     width = min(max(len(line) for line in [title, *listed, *cause]), BORDER_MAX_CHARS)
     block = ["", border * width, title, rule * width, *listed, rule * width, *cause, border * width]
     # Workers' text is shown on every machine's terminal and must not control it.
@@ -55,7 +60,14 @@ def _others(others: list[tuple[int, ProcessFailure]]) -> list[str]:
     return [*lines, f"  and {unlisted} more"] if unlisted else lines
 
 
-def _root_cause(rank: int, failure: ProcessFailure, victims: int, reason: str) -> list[str]:
+def _is_alike(cause: ProcessFailure, other: ProcessFailure) -> bool:
+    """Whether a worker failed in the way of the cause, and so on its own."""
+    if cause.kind is FailureKind.COMMUNICATION or not (cause.exception or cause.where):
+        return False
+    return (other.kind, other.exception, other.where) == (cause.kind, cause.exception, cause.where)
+
+
+def _root_cause(rank: int, failure: ProcessFailure, victims: int, also: int, reason: str) -> list[str]:
     first_line, *rest = failure.message.rstrip().split("\n")
     # A traceback starts on its own line, so that its indentation is readable.
     text = ["", first_line, *rest] if rest else [first_line]
@@ -66,6 +78,7 @@ def _root_cause(rank: int, failure: ProcessFailure, victims: int, reason: str) -
         ("kind", str(failure.kind)),
         ("where", failure.where),
         ("log_file", failure.log_file),
+        ("also", f"{also} more {'worker' if also == 1 else 'workers'} failed" if also else ""),
         ("victims", f"{victims} more {'worker' if victims == 1 else 'workers'} failed with it" if victims else ""),
         ("others", "\n              ".join(failure.survivors)),
         *_why_no_restart(reason),

@@ -24,13 +24,13 @@ from holdfast.report.units import (
     OUTCOME_SIGNS,
     agents,
     command,
-    counted,
     decided,
     duration,
     length,
     moment,
     nodes,
     one_line,
+    others_failed,
     outcome,
     restarts,
     share,
@@ -169,12 +169,11 @@ def _verdict(run: Run) -> str:
         return ""
     verdict, cause = run.verdict, run.verdict.cause
     is_final = run.outcome is Outcome.FAILED
-    victims = f"{counted(verdict.victims, 'other worker')} failed with it" if verdict.victims else ""
     stacks = [each for a in _attempts_of(run) for each in a.stacks]
     facts = {
         "where": _path(cause.where),
         "log file": _path(cause.log_file),
-        "victims": victims,
+        **others_failed(verdict),
         "peak memory": f"{cause.max_rss_kib / 1024:,.0f} MiB" if cause.max_rss_kib else "",
         "had run for": duration(cause.ran_s) if cause.ran_s else "",
         "stacks": "<br>".join(_path(each.file) + _outliers(each.outliers) for each in stacks),

@@ -12,7 +12,6 @@ from holdfast.report.strip import columns
 from holdfast.report.units import (
     agents,
     command,
-    counted,
     decided,
     duration,
     last_lines,
@@ -21,6 +20,7 @@ from holdfast.report.units import (
     names,
     nodes,
     one_line,
+    others_failed,
     outcome,
     restarts,
     share,
@@ -130,7 +130,7 @@ class _Writer:
                     "log file": visible_line(cause.log_file),
                     "memory": f"{cause.max_rss_kib / 1024:,.0f} MiB at its peak" if cause.max_rss_kib else "",
                     "ran": duration(cause.ran_s) if cause.ran_s else "",
-                    "victims": f"{counted(verdict.victims, 'other worker')} failed with it" if verdict.victims else "",
+                    **others_failed(verdict),
                     "decision": decided(verdict),
                 }.items()
             ),

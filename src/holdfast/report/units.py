@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from holdfast.errors.kind import is_of_program
 from holdfast.errors.text import headline, visible, visible_line
 from holdfast.report.joining import agent_names
 from holdfast.report.records import Outcome
@@ -148,6 +149,16 @@ def nodes(run: Run) -> str:
         + (f", {last.size()} at the end" if last.size() != at_once else "")
         + workers
     )
+
+
+def others_failed(verdict: Verdict) -> dict[str, str]:
+    """How many others failed, by the fact's name: as victims of the cause, or each on its own."""
+    if not verdict.victims:
+        return {}
+    others = counted(verdict.victims, "other worker")
+    if is_of_program(verdict.cause.exception, verdict.cause.where):
+        return {"also": f"{others} failed"}
+    return {"victims": f"{others} failed with it"}
 
 
 def agents(run: Run) -> str:
