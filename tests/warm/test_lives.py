@@ -104,6 +104,19 @@ def test_a_module_of_the_project_that_was_named_and_has_changed(jobs, library):
     assert [attempt[0].stdout.splitlines() for attempt in ended.attempts] == [["warm 0", "0"], ["warm 0", "1111"]]
 
 
+def test_a_module_that_was_named_and_cannot_be_imported_is_left_to_the_workers(jobs, library):
+    jobs.file("own/broken_of_test.py", "import misspelt_of_test\n")
+    script = jobs.file("script.py", f"{BEGIN}\nprint('it ran')\n")
+    env = {"PYTHONPATH": f"own:{jobs.env['PYTHONPATH']}"}
+    options = ("--warm-imports", "library_of_tset,library_of_test,broken_of_test", "-r", "3")
+    ended = jobs.run(script, options=options, env=env)
+    assert ended.workers[0].stdout == "warm 0\nit ran\n"
+    assert (
+        "--warm-imports: no module named 'library_of_tset'; 'broken_of_test' cannot be imported (ModuleNotFoundError); "
+        "workers will import it themselves"
+    ) in ended.remarks
+
+
 def test_modules_of_the_project_are_always_those_on_disk(jobs, library):
     path = jobs.file("own_of_test.py", "VALUE = 0\n")
     script = jobs.file(

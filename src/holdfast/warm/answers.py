@@ -37,6 +37,12 @@ def decode(data: bytes) -> dict[str, str]:
     return said if NAMES & said.keys() else {}
 
 
+def failed_import(name: str, error: BaseException) -> str:
+    """Why the module `name` was not imported, for people."""
+    is_missing = isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
+    return f"no module named {name!r}" if is_missing else f"{name!r} cannot be imported ({type(error).__name__})"
+
+
 def process_in(text: str) -> int:
     """The process id in a message; 0 if it has none."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= _PID_MAX_DIGITS else 0

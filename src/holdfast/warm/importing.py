@@ -6,6 +6,7 @@ import os
 import sys
 import time
 
+from holdfast.warm.answers import failed_import
 from holdfast.warm.safety import OWN_VARIABLES, hidden_module
 
 TYPE_CHECKING = False
@@ -38,6 +39,8 @@ class Imports:
         tell: Callable[[str], None],
     ) -> None:
         self.env = env
+        self.failed: list[str] = []
+        """The given modules that could not be imported, and why."""
         self._program = program
         self._modules = modules
         self._source = source
@@ -118,8 +121,9 @@ class Imports:
             __import__(name, None, None, parts)
         except KeyboardInterrupt:
             raise
-        except BaseException:  # noqa: BLE001, S110 - see above
-            pass
+        except BaseException as error:  # noqa: BLE001 - see above
+            if self._modules is not None:
+                self.failed.append(failed_import(name, error))
 
     def _read(self) -> Reading:
         from holdfast.warm.reading import files_of_module, read

@@ -158,6 +158,8 @@ class Template:
             log.info("the template has imported %s modules", said["modules"])
             if said.get("left"):
                 log.warning("%s: each worker does the imports after that by itself", said["left"])
+            if said.get("failed"):
+                log.warning("--warm-imports: %s; workers will import it themselves", said["failed"])
         elif time.monotonic() >= deadline:
             self._give_up(f"the template has waited for{self._importing or ' Python'} for {IMPORTS_MAX_S:.0f} s")
         else:

@@ -94,7 +94,8 @@ class _Template:
             self._say({"problem": problem})
             return
         self._settle()
-        self._say({"modules": len(sys.modules), "left": self._imports.left})
+        failed = "; ".join(self._imports.failed)
+        self._say({"modules": len(sys.modules), "left": self._imports.left, "failed": failed})
         wake, wakeup = self._wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
