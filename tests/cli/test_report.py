@@ -43,6 +43,18 @@ sys.exit(main(["report", sys.argv[1], "--html"]))
 """
 
 
+def test_an_older_run_is_not_taken_for_a_newer_one_without_a_directory(holdfast, script, tmp_path):
+    state = {"XDG_STATE_HOME": tmp_path / "state"}
+    path = script("print('it ran')")
+    assert holdfast("run", "--rdzv-id", "older", path, **state).returncode == 0
+    assert "left no record" not in holdfast("report", **state).stdout
+    assert holdfast("run", "--log-dir", "/dev/null", path, **state).returncode == 0
+    told = holdfast("report", **state).stdout
+    assert "Run older" in told
+    assert "A newer run left no record, as with --log-dir /dev/null" in " ".join(told.split())
+    assert "left no record" not in holdfast("report", "older", **state).stdout
+
+
 def test_a_page_is_not_written_through_a_link_with_a_name_that_could_be_guessed(written, precious):
     """Whoever owns the directory puts a link for every process id there."""
     (written / "report.html.7.part").symlink_to(precious)

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from holdfast.events import run_index
-from holdfast.events.run_index import index_directory, known_runs, register
+from holdfast.events.run_index import index_directory, known_runs, newest_has_no_directory, register
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +70,17 @@ def test_without_a_directory_there_is_nothing_to_remember(index):
     register(None)
     register("")
     assert not index.exists()
+
+
+def test_a_run_without_a_directory_is_known_to_have_been(tmp_path):
+    assert not newest_has_no_directory()
+    register(made(tmp_path / "older"))
+    assert not newest_has_no_directory()
+    register(os.devnull)
+    assert newest_has_no_directory()
+    assert known_runs() == [str(tmp_path / "older")]
+    register(made(tmp_path / "newer"))
+    assert not newest_has_no_directory()
 
 
 def test_the_place_follows_the_convention(monkeypatch):

@@ -163,11 +163,12 @@ class LocalElasticAgent(SimpleElasticAgent):
         run = self._run_directory()
         self._inspection.begin(self._pcontext, pages, run)
         self._survivors.begin(self._pcontext.pids(), pages, run)
-        if run is not None and run.path != self._registered:
+        place = os.devnull if run is None else run.path
+        if place != self._registered:
             from holdfast.events.run_index import register
 
-            self._registered = run.path
-            register(run.path)
+            self._registered = place
+            register(place)
         return dict(self._pcontext.pids())
 
     def _before_start(self, context: PContext) -> None:

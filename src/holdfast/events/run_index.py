@@ -1,7 +1,7 @@
 """The index of this user's runs: a directory with one symbolic link for each run.
 
 ``${XDG_STATE_HOME:-~/.local/state}/holdfast/runs/<time>_<process id>_<host>`` points to a run's directory. Names sort
-by time. Machines may share a home directory, so a link belongs to the host in its name. A machine removes only its own
+by time. The link of a run without a directory points to ``/dev/null``. Machines may share a home directory, so a link belongs to the host in its name. A machine removes only its own
 links, because other links may point to directories that are not visible here.
 """
 
@@ -26,7 +26,7 @@ def index_directory() -> str:
 
 
 def register(run_dir: str | None) -> None:
-    """Add a run's directory to the index. Never raises: the run goes on without an entry."""
+    """Add a run's directory, or `os.devnull`, to the index. Never raises: the run goes on without an entry."""
     index = index_directory()
     if not run_dir or not index:
         return
@@ -61,6 +61,15 @@ def known_runs() -> list[str]:
         elif name.endswith(_host()) and not os.path.lexists(target):
             _forget(index, name)
     return list(found)
+
+
+def newest_has_no_directory() -> bool:
+    """Whether the newest run that was indexed wrote no directory."""
+    index = index_directory()
+    try:
+        return bool(index) and os.readlink(os.path.join(index, max(os.listdir(index)))) == os.devnull
+    except (OSError, ValueError):  # there is no index, or nothing in it
+        return False
 
 
 def _host() -> str:

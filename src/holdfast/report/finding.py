@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import islice
 
 from holdfast.errors.tree import InputError
-from holdfast.events.run_index import known_runs
+from holdfast.events.run_index import known_runs, newest_has_no_directory
 from holdfast.report.entries import Identity, identity_of, read_log
 from holdfast.report.joining import run_of, together
 from holdfast.report.liveness import presence_of
@@ -26,6 +26,10 @@ NAMED_MAX = 8
 
 NAME_MIN_CHARS = 4
 """How many characters of a job's id are enough to name it."""
+
+NEWER_WITHOUT_DIRECTORY = (
+    "A newer run left no record, as with --log-dir /dev/null; this is the newest run that left one."
+)
 
 
 def find_run(name: str = "") -> Run:
@@ -50,7 +54,10 @@ def find_run(name: str = "") -> Run:
     if newest is None:
         raise InputError(f"no run {name!r} is known here, and it is no directory; {_known_ids(known)}")
     others = sum(1 for _ in jobs) if name == newest[0].run_id else 0
-    return run_of(_readable_with_siblings(newest), [_several(others, f"have the run id {name!r}")] if others else [])
+    notes = [_several(others, f"have the run id {name!r}")] if others else []
+    if not name and newest_has_no_directory():
+        notes.append(NEWER_WITHOUT_DIRECTORY)
+    return run_of(_readable_with_siblings(newest), notes)
 
 
 def recent_runs(number: int) -> list[Run]:
