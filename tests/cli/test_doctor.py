@@ -6,10 +6,12 @@ import pty
 import socket
 import subprocess
 import sys
+from unittest.mock import ANY
 
 import pytest
 
 from holdfast.cli import command, doctor
+from holdfast.cli.options import GROUPS
 from holdfast.doctor.examination import CHECKS
 
 QUICK = ("--only", "limits,kernel,files")
@@ -28,6 +30,25 @@ def tell(capsys):
         return code, *capsys.readouterr()
 
     return run
+
+
+def test_every_option_of_a_job_is_accepted_and_those_that_mean_nothing_are_ignored(tell):
+    words = []
+    for option in (option for options in GROUPS.values() for option in options):
+        if option.dest not in {"rdzv_endpoint", "rdzv_backend", "rdzv_conf", "nproc_per_node", "local_addr", "log_dir"}:
+            words += [option.spellings[-1]] if option.is_flag else [option.spellings[-1], "whatever"]
+    assert "--max_restarts" in words
+    plain = tell(*QUICK, "--json")
+    assert tell(*QUICK, *words, "--rdzv-id", "foo", "-r", "3", "--json")[0] == plain[0] != 2
+    assert tell(*QUICK, "--max-rest", "3", "--json")[0] != 2
+    assert tell(*QUICK, "--nonsense") == (2, "", ANY)
+
+
+def test_the_options_of_a_job_make_no_shortened_name_ambiguous(tell):
+    for short in ("--nproc", "--n", "--log", "--loc", "--js"):
+        words = [short] if short == "--js" else [short, "1"]
+        assert tell(*QUICK, *words)[0] != 2
+    assert "max-restarts" not in tell("--help")[1]
 
 
 @pytest.fixture

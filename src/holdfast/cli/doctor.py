@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from argparse import RawDescriptionHelpFormatter
+from argparse import SUPPRESS, RawDescriptionHelpFormatter
 
 from holdfast.cli.exits import FAILURE, show
 from holdfast.cli.rendezvous_options import add_rendezvous_options
@@ -17,6 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Sequence
+    from typing import Any
 
     from holdfast.doctor.context import Context
 
@@ -91,10 +92,29 @@ def likely_backend(endpoint: str) -> str:
     return next((name for name, backend in BACKENDS.items() if backend.is_likely(endpoint)), EMBEDDED.name)
 
 
+class _Parser(SubcommandParser):
+    """The ignored options make no shortened name ambiguous."""
+
+    def _get_option_tuples(self, option_string: str) -> list[Any]:
+        found = {match[0].dest: match for match in super()._get_option_tuples(option_string)}
+        own = [match for match in found.values() if match[0].help is not SUPPRESS]
+        return own or list(found.values())
+
+
+def add_ignored_options(parser: SubcommandParser) -> None:
+    """Accept all other options of ``holdfast run``, so that the options of a job can be copied. They mean nothing."""
+    from holdfast.cli.options import GROUPS
+
+    known = parser._option_string_actions  # noqa: SLF001 - argparse has no public list of them
+    for option in (option for options in GROUPS.values() for option in options):
+        names = [name for name in option.spellings if name not in known]
+        if names:
+            action = "store_true" if option.is_flag else "store"
+            parser.add_argument(*names, action=action, dest=f"ignored_{option.dest}", help=SUPPRESS)
+
+
 def _parser() -> SubcommandParser:
-    parser = SubcommandParser(
-        prog=PROG, description=DESCRIPTION, epilog=EPILOG, formatter_class=RawDescriptionHelpFormatter
-    )
+    parser = _Parser(prog=PROG, description=DESCRIPTION, epilog=EPILOG, formatter_class=RawDescriptionHelpFormatter)
     add_rendezvous_options(
         parser,
         endpoint_help="where the machines of a job would meet; several members of etcd are separated by commas",
@@ -124,6 +144,7 @@ def _parser() -> SubcommandParser:
         metavar="DIRECTORY",
         help="where the job would keep its logs",
     )
+    add_ignored_options(parser)
     parser.add_argument("--only", default="", metavar="TOPIC,..", help="check these topics only")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     return parser
