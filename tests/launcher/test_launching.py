@@ -72,6 +72,13 @@ def test_a_launch_without_a_guard_says_that_workers_import_the_file(tmp_path):
     assert "restart 1" not in ended.stderr
 
 
+@pytest.mark.parametrize("field", ["min_nodes", "max_nodes", "nproc_per_node", "max_restarts"])
+@pytest.mark.parametrize("value", ["2", 2.0, None])
+def test_a_count_that_is_no_number_is_named(field, value, config):
+    with pytest.raises(InputError, match=rf"LaunchConfig\({field}={value!r}\): must be a whole number, not "):
+        launch_agent(config(**{field: value}), functions.double, [4])
+
+
 def test_a_script_gives_the_failure_its_name(config):
     with pytest.raises(ChildFailedError, match=r"train\.py FAILED"):
         elastic_launch(config(max_restarts=0), sys.executable)("-u", "train.py", "--flag")

@@ -65,6 +65,7 @@ def launch_agent(
         InputError: the configuration cannot be run.
     """
     _refuse_launch_in_import()
+    _check_counts(config)
     settings = job_settings(config)
     handlers.install(signals_to_handle(settings.signals_to_handle))
     try:
@@ -93,6 +94,14 @@ def _refuse_launch_in_import() -> None:
             "every worker imports this file, and would launch the job again; "
             'put the launch under `if __name__ == "__main__":`'
         )
+
+
+def _check_counts(config: LaunchConfig) -> None:
+    """Raise InputError for a count that is not a whole number, such as the text "2"."""
+    for name in ("min_nodes", "max_nodes", "nproc_per_node", "max_restarts"):
+        value = getattr(config, name)
+        if not hasattr(value, "__index__"):
+            raise InputError(f"LaunchConfig({name}={value!r}): must be a whole number, not {type(value).__name__}")
 
 
 def _launch(
