@@ -70,6 +70,7 @@ def assert_refused(ended, start):
         ("--node-rank 1", "--node-rank 1: "),
         ("--nnodes 2 --node-rank -1", "--node-rank -1: "),
         ("--standalone --nnodes 2", "--nnodes '2': "),
+        ("--local-addr nosuchhost.invalid", "--local-addr 'nosuchhost.invalid': unknown host name"),
         ("--nonsense", "unrecognized arguments: --nonsense"),
     ],
 )
@@ -83,6 +84,10 @@ def test_a_flag(options, start, holdfast, script):
         ("--rdzv-conf keep_alive_interval=40000", "--rdzv-conf keep_alive_interval=40000,keep_alive_max_attempt=3: "),
         ("--rdzv-conf keep_alive_interval=0.03", "--rdzv-conf keep_alive_interval=0.03,keep_alive_max_attempt=3: "),
         ("--rdzv-conf keep_alive_max_attempt=1000000", "--rdzv-conf keep_alive_interval=1,keep_alive_max_attempt=1000"),
+        (
+            "--rdzv-conf last_call_timeout=0.1 --local-addr nosuchhost.invalid",
+            "--local-addr 'nosuchhost.invalid': unknown host name",
+        ),
         (f"--rdzv-id {'x' * 2000}", f"--rdzv-id '{'x' * 40}'...: it has 2000 characters; "),
     ],
 )

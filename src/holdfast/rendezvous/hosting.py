@@ -125,10 +125,14 @@ def _store_at(address: str, port: int) -> TorchStoreServer:
         from errno import EADDRNOTAVAIL
 
         # The address is not local: a NAT or service address.
-        if error.errno == EADDRNOTAVAIL or isinstance(error, _socket.gaierror):
+        if error.errno == EADDRNOTAVAIL:
             return TorchStoreServer("", port)
         from holdfast.errors.tree import InfrastructureError, InputError
 
+        if error.errno in (_socket.EAI_NONAME, _socket.EAI_NODATA):
+            raise InputError(
+                f"--local-addr {address!r}: unknown host name; give a name that this machine can resolve, or an address"
+            ) from error
         if not port:
             raise InfrastructureError(str(error.strerror)) from error
         raise InputError(f"--master-port {port}: {error.strerror}; give another, or end what uses it") from error
