@@ -211,10 +211,10 @@ class TestAJobThatFails:
         assert "exitcode  : 17" in ended.stderr
         assert "Traceback" not in ended.stderr
 
-    def test_a_module_that_is_not_there_fails_in_the_worker(self, holdfast):
-        ended = holdfast("run", "-m", "no_such_module_at_all")
+    def test_a_module_that_its_package_does_not_hold_fails_in_the_worker(self, holdfast):
+        ended = holdfast("run", "-m", "json.no_such_module_at_all")
         assert ended.returncode == 1
-        assert "No module named no_such_module_at_all" in ended.stderr
+        assert "No module named json.no_such_module_at_all" in ended.stderr
 
     def test_it_is_started_again_as_often_as_asked(self, holdfast, script):
         code = "import os, sys; n = os.environ['TORCHELASTIC_RESTART_COUNT']; print(n, flush=True); sys.exit(n != '2')"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.machinery
 import os
 import sys
 
@@ -31,9 +32,24 @@ class TestWhatIsRun:
         path = script()
         assert command(path, "--lr", "1") == (sys.executable, ["-u", path, "--lr", "1"])
 
-    def test_a_module(self):
-        """Whether it can be found is for the worker to say: to look for it would be to import its package here."""
-        assert command("-m", "package.train", "-x") == (sys.executable, ["-u", "-m", "package.train", "-x"])
+    def test_a_module(self, here):
+        """Whether its package holds it is for the worker to say: to look for it would be to import the package here."""
+        (here / "package_of_test").mkdir()
+        (here / "package_of_test" / "__init__.py").write_text("raise ValueError('it is not imported here')")
+        for name in ("package_of_test.train", "json.tool", "this", "sys", "module_${local_rank}"):
+            assert command("-m", name, "-x") == (sys.executable, ["-u", "-m", name, "-x"])
+
+    def test_a_module_that_only_a_finder_of_the_installation_knows(self, monkeypatch):
+        class Finder:
+            def find_spec(self, name, path, target=None):
+                return importlib.machinery.ModuleSpec(name, None) if name == "editable_of_test" else None
+
+        monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder()])
+        assert command("-m", "editable_of_test")[1] == ["-u", "-m", "editable_of_test"]
+
+    def test_a_module_of_another_interpreter(self, monkeypatch):
+        monkeypatch.setenv("PYTHON_EXEC", "/bin/sh")
+        assert command("-m", "only_there") == ("/bin/sh", ["-u", "-m", "only_there"])
 
     def test_a_program(self):
         assert command("--no-python", "sh", "-c", "true") == ("sh", ["-c", "true"])
@@ -69,6 +85,17 @@ class TestRefusals:
         monkeypatch.setattr(os, "access", lambda _path, mode: mode != os.R_OK)
         path = script()
         assert refused(path) == f"script {path!r}: not readable by this user"
+
+    def test_a_missing_module(self, here):
+        assert refused("-m", "nosuch_of_test.train").startswith(
+            f"-m 'nosuch_of_test.train': there is no such module (from {here}, or installed for {sys.executable}); "
+        )
+
+    def test_a_file_in_the_place_of_a_module(self, here):
+        (here / "train_of_test.py").touch()
+        assert refused("-m", "train_of_test.py") == (
+            "-m 'train_of_test.py': train_of_test is a module and not a package; write -m train_of_test"
+        )
 
     def test_a_module_without_python(self):
         assert refused("--no-python", "-m", "package") == (

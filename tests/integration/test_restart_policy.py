@@ -62,7 +62,7 @@ def test_what_cannot_go_away_by_itself_is_not_started_again(run, script, reason)
 
 
 def test_a_module_that_python_does_not_find_is_not_started_again(run):
-    code, stderr, told = run("", "--max-restarts", "3", "-m", "no_such_module_anywhere")
+    code, stderr, told = run("", "--max-restarts", "3", "-m", "json.no_such_module_anywhere")
     assert code == 1
     assert "not restarted: a module that is missing will be missing again" in stderr
     assert "Check the name behind -m" in stderr

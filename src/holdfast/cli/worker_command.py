@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable
+    from typing import Any
 
 PYTHON_VARIABLE = "PYTHON_EXEC"
 """The environment variable that names another interpreter than ours."""
@@ -35,7 +36,9 @@ def worker_command(args: Namespace) -> tuple[Callable[..., None] | str, list[str
     if python is not None:
         # Do not check the script: another interpreter has its own rules for what a script is and where it is.
         _check_program(python, f"{PYTHON_VARIABLE}={python!r}")
-    elif not args.module:
+    elif args.module:
+        _check_module(script)
+    else:
         _check_script(script)
     return python or sys.executable, ["-u", *(["-m"] if args.module else []), script, *script_args]
 
@@ -64,6 +67,35 @@ def _check_script(path: str) -> None:
         raise InputError(f"script {path!r}: no such file (from {os.getcwd()})")
     elif not os.access(path, os.R_OK):
         raise InputError(f"script {path!r}: not readable by this user")
+
+
+def _check_module(name: str) -> None:
+    """Refuse a module that no worker can find. Packages are not imported for this, so only the worker knows the rest."""
+    # Such an interpreter looks in other places than its workers. With `$`, each worker may have its own module.
+    if sys.flags.isolated or sys.flags.no_site or sys.flags.ignore_environment or "$" in name:
+        return
+    first, dot, _ = name.partition(".")
+    try:
+        spec = _found_module(first)
+    except Exception:  # noqa: BLE001 - a finder of somebody else's that fails; the worker will say how
+        return
+    if spec is None:
+        raise InputError(
+            f"-m {name!r}: there is no such module (from {os.getcwd()}, or installed for {sys.executable}); "
+            "check the name, or start the job in the directory that holds it"
+        )
+    if dot and spec.submodule_search_locations is None:
+        hint = f"; write -m {first}" if name == f"{first}.py" else ""
+        raise InputError(f"-m {name!r}: {first} is a module and not a package{hint}")
+
+
+def _found_module(name: str) -> Any:
+    """The spec of a top-level module as a worker finds it: in the working directory, or where this process would."""
+    from _frozen_importlib_external import PathFinder
+
+    found = PathFinder.find_spec(name, [os.getcwd(), *sys.path])
+    others = (finder.find_spec(name, None) for finder in sys.meta_path)
+    return found or next(filter(None, others), None)
 
 
 def _check_program(name: str, given: str) -> None:
