@@ -70,7 +70,7 @@ def _check_script(path: str) -> None:
 
 
 def _check_module(name: str) -> None:
-    """Refuse a module that no worker can find. Packages are not imported for this, so only the worker knows the rest."""
+    """Refuse a module that no worker can find. Packages are not imported here: only the worker knows what they hold."""
     # Such an interpreter looks in other places than its workers. With `$`, each worker may have its own module.
     if sys.flags.isolated or sys.flags.no_site or sys.flags.ignore_environment or "$" in name:
         return

@@ -1,8 +1,9 @@
 """The index of this user's runs: a directory with one symbolic link for each run.
 
 ``${XDG_STATE_HOME:-~/.local/state}/holdfast/runs/<time>_<process id>_<host>`` points to a run's directory. Names sort
-by time. The link of a run without a directory points to ``/dev/null``. Machines may share a home directory, so a link belongs to the host in its name. A machine removes only its own
-links, because other links may point to directories that are not visible here.
+by time. The link of a run without a directory points to ``/dev/null``. Machines may share a home directory, so a link
+belongs to the host in its name. A machine removes only its own links, because other links may point to directories that
+are not visible here.
 """
 
 from __future__ import annotations
