@@ -9,7 +9,7 @@ from fuzz.oracles import check_line
 from fuzz.shapes import BYTES
 from fuzz.target import Target
 from fuzz.targets.wire import HANDSHAKES, framed
-from holdfast.doctor.listener import _judged
+from holdfast.rendezvous.listener import _judged
 
 QUOTE_MAX_CHARS = 600
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import http.server
 import io
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from unittest import mock
 
@@ -94,6 +96,18 @@ def test_a_flag(options, start, holdfast, script):
 def test_a_flag_of_a_job_on_several_nodes(options, start, holdfast, script):
     place = ("--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:29431")
     assert_refused(holdfast("run", *place, *options.split(), script()), start)
+
+
+def test_an_endpoint_here_whose_port_a_web_server_has(holdfast, script):
+    with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        port = server.server_port
+        place = ("--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}")
+        ended = holdfast("run", *place, "--rdzv-conf", "join_timeout=30", script())
+        server.shutdown()
+    assert_refused(
+        ended, f"--rdzv-endpoint 127.0.0.1:{port}: port {port} of this machine is used by something else (a web"
+    )
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ from holdfast.doctor.endpoint import (
     probe,
 )
 from holdfast.doctor.finding import State
-from holdfast.doctor.listener import Kind, Listener
 from holdfast.doctor.network import Attempt, Reach
+from holdfast.rendezvous.listener import Kind, Listener
 
 HOST = "127.0.0.1"
 NODE = Meeting("c10d", (("node0", 29400),))
@@ -161,7 +161,7 @@ def test_a_free_port_of_this_machine_is_good_and_one_that_is_held_is_not():
 
 
 def test_a_store_that_is_stopped_is_silent(monkeypatch):
-    monkeypatch.setattr("holdfast.doctor.listener.ANSWER_MAX_S", 0.1)
+    monkeypatch.setattr("holdfast.rendezvous.listener.ANSWER_MAX_S", 0.1)
     with ServerProcess() as process:
         process.hold()
         found = told(meeting_at(process.address))["store"]

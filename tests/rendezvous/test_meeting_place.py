@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import re
 import resource
 import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 from embedded_server import ServerProcess
@@ -157,3 +160,64 @@ asyncio.run(story())
     path = [__file__.rpartition("/")[0], *sys.path]
     shown = subprocess.run([sys.executable, "-c", script, *path], capture_output=True, text=True, check=False)
     assert shown.stdout == "150\n", shown.stderr
+
+
+@contextlib.contextmanager
+def listening(answer=b""):
+    """A server of something else: it sends `answer` to whoever connects."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve():
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection:
+                        connection.sendall(answer)
+
+        if answer:
+            threading.Thread(target=serve, daemon=True).start()
+        yield listener.getsockname()[1]
+        with contextlib.suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize(
+    ("answer", "what"),
+    [
+        (b"HTTP/1.0 400 Bad request\r\n\r\n", "a web server"),
+        (b'HTTP/1.0 200 OK\r\n\r\n{"etcdserver": "3.4"}', "etcd"),
+        (b"SSH-2.0-OpenSSH\r\n", "it says 'SSH-2.0-OpenSSH'"),
+    ],
+)
+def test_a_port_of_this_machine_that_something_else_has_is_bad_input(answer, what):
+    async def story(port):
+        place = embedded(port)
+        store = await place.open()
+        try:
+            with pytest.raises(
+                InputError, match=re.escape(f"port {port} of this machine is used by something else ({what});")
+            ):
+                await place.look_who_listens()
+        finally:
+            await store.close()
+        await embedded(port, is_host=False).look_who_listens()
+        await embedded(port, host="192.0.2.1").look_who_listens()
+
+    with listening(answer) as port:
+        asyncio.run(story(port))
+
+
+def test_a_port_that_says_nothing_or_is_the_stores_is_no_bad_input(held, caplog):
+    async def story(port):
+        first, second = embedded(port), embedded(port)
+        await first.open()
+        await second.open()
+        await first.look_who_listens()
+        await second.look_who_listens()
+        await first.close()
+
+    asyncio.run(story(port_of(held)))
+    assert "says nothing" not in caplog.text
+    with listening() as port:
+        asyncio.run(embedded(port).look_who_listens())
+    assert f"port {port} of this machine is used by something that says nothing" in caplog.text

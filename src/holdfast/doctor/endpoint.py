@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.coordination.errors import CoordinationError, StoreRefusedError
 from holdfast.doctor.finding import Finding, Topic
-from holdfast.doctor.listener import Kind, Listener, identify
 from holdfast.doctor.network import Attempt, Reach, connect
 from holdfast.errors.tree import InputError
 from holdfast.rendezvous.addresses import bracketed, own_addresses
+from holdfast.rendezvous.listener import Kind, Listener, identify
 
 if TYPE_CHECKING:
     from holdfast.doctor.context import Context, Meeting

@@ -13,10 +13,10 @@ from holdfast.coordination.errors import CoordinationError, StoreRefusedError
 from holdfast.coordination.model import Put, Transaction
 from holdfast.doctor.endpoint import ROUND_TRIPS
 from holdfast.doctor.gateway import Answer, ask
-from holdfast.doctor.listener import speaks_tls
 from holdfast.doctor.network import CONNECT_MAX_S, Attempt, Reach, connect
 from holdfast.errors.tree import InputError
 from holdfast.rendezvous.addresses import bracketed
+from holdfast.rendezvous.listener import speaks_tls
 
 if TYPE_CHECKING:
     from typing import Any

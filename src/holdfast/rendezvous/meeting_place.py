@@ -58,6 +58,9 @@ class MeetingPlace(ABC):
     async def look_again(self) -> None:  # noqa: B027 - optional, does nothing
         """No node serves the store. Try again to serve it here."""
 
+    async def look_who_listens(self) -> None:  # noqa: B027 - optional, does nothing
+        """The store does not answer. Raise InputError if something else has its port for certain."""
+
     async def close(self) -> None:  # noqa: B027 - optional, does nothing
         """Free all resources, except the store that `open` returned."""
 
@@ -133,6 +136,29 @@ class EmbeddedPlace(MeetingPlace):
         # Another program may have held the port for a moment: the kernel hands out any free port.
         if self._server is None and self._wants_to_be_host is not False:
             await self._serve()
+
+    async def look_who_listens(self) -> None:
+        may_serve = self._wants_to_be_host is not False and bool(own_addresses(self._host))
+        if self._server is not None or not may_serve:
+            return
+        import asyncio
+
+        from holdfast.rendezvous.listener import Kind, identify
+
+        found = await asyncio.to_thread(identify, self._host, self._port)
+        what_to_do = "choose another port, the same on all machines"
+        if found.kind is Kind.SILENT:  # a holdfast agent that is stopped says nothing, either
+            log.warning(
+                "port %s of this machine is used by something that says nothing; if it is no agent of this job, %s",
+                *(self._port, what_to_do),
+            )
+        elif stranger := found.stranger():
+            from holdfast.errors.tree import InputError
+
+            raise InputError(
+                f"--rdzv-endpoint {bracketed(self._host, self._port)}: port {self._port} of this machine is used by "
+                f"something else ({stranger}); {what_to_do}"
+            )
 
     async def _serve(self) -> None:
         from holdfast.coordination.server import EmbeddedServer

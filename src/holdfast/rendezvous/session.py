@@ -230,6 +230,7 @@ class Session:
                     raise RendezvousTimeoutError(self._reasons.unreachable(str(error))) from None
                 if not said and loop.time() >= began + SAY_AFTER_S:
                     said = True
+                    await self._place.look_who_listens()
                     log.warning("run %r: %s; still trying", self._run_id, error)
                 await asyncio.sleep(RETRY_S)
                 if error.is_gone:

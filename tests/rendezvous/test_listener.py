@@ -14,7 +14,7 @@ from embedded_server import ServerProcess
 from etcd_cluster import Certificates
 
 from holdfast.coordination.wire import THE_CONNECTION, Failed, Reason, encode, frame
-from holdfast.doctor.listener import Kind, identify, speaks_tls
+from holdfast.rendezvous.listener import Kind, identify, speaks_tls
 
 HOST = "127.0.0.1"
 TORCH = """
@@ -119,7 +119,7 @@ def test_something_else_is_quoted():
 
 
 def test_what_hangs_up_or_says_nothing_is_silent(monkeypatch):
-    monkeypatch.setattr("holdfast.doctor.listener.ANSWER_MAX_S", 0.1)
+    monkeypatch.setattr("holdfast.rendezvous.listener.ANSWER_MAX_S", 0.1)
     with speaker(b"") as port:
         assert identify(HOST, port).kind is Kind.SILENT
     with socket.create_server((HOST, 0)) as listener:

@@ -36,10 +36,19 @@ class Kind(StrEnum):
     """It accepts connections, and sends nothing."""
 
 
+_STRANGERS = {Kind.TORCH: "torch's store", Kind.ETCD: "etcd", Kind.HTTP: "a web server"}
+
+
 class Listener(NamedTuple):
     kind: Kind
     said: str = ""
     """The beginning of its answer, in printable form."""
+
+    def stranger(self) -> str:
+        """What it is, in words, if it cannot be holdfast's store; "" if it is or may be."""
+        if self.kind is Kind.OTHER:
+            return f"it says {self.said!r}"
+        return _STRANGERS.get(self.kind, "")
 
 
 def identify(host: str, port: int) -> Listener:
