@@ -182,7 +182,7 @@ class _Keeper:
         self._agent = _pidfd_of(agent_pid)
         # If the parent is not the agent, the end of the command pipe reports the agent's death.
         if is_child and os.getppid() != agent_pid:
-            raise SystemExit("the agent ended before its keeper began")
+            os._exit(0)  # the agent has ended, and no worker has begun
         self._poll = select.poll()
         self._handlers: dict[int, Callable[[], object]] = {}
         self._hearing = ConsoleRelay(self._shared, self._watch, self._forget)
