@@ -142,10 +142,10 @@ EXCEPTIONS = [
         "a missing module as the program",
         "",
         "exception",
-        "No module named a_module_that_nobody_has",
+        "No module named json.a_module_that_nobody_has",
         exception="ModuleNotFoundError",
         where="python -m",
-        words=("-m", "a_module_that_nobody_has"),
+        words=("-m", "json.a_module_that_nobody_has"),
     ),
     Way(
         "chained",
