@@ -13,11 +13,14 @@ from fuzz.oracles import check_line, promise
 from fuzz.shapes import BYTES
 from fuzz.target import Target
 from holdfast.agent.progress import Reading, WorkerClock
+from holdfast.agent.shared_memory import read_page, request_stop
 from holdfast.worker.shared_memory import (
     BEAT_NS,
     BEATS,
     LAYOUT,
+    NUMBER_BYTES,
     PAGE_BYTES,
+    REASON_BYTES,
     REASON_MAX_BYTES,
     STEP,
     STOP_NS,
@@ -34,25 +37,23 @@ def _run(data: bytes) -> None:
         path = os.path.join(directory, "page")
         with open(path, "wb") as file:
             file.write(data)
-        page = Page.find(path)
-        is_page = len(data) >= PAGE_BYTES and int.from_bytes(data[:8], "little") == LAYOUT
-        promise((page is not None) == is_page, "a page is taken for none, or the other way round")
-        if page is None:
+        numbers = read_page(path)
+        is_page = len(data) >= NUMBER_BYTES * (REASON_BYTES + 1) and int.from_bytes(data[:8], "little") == LAYOUT
+        promise((numbers is not None) == is_page, "a page is taken for none, or the other way round")
+        if numbers is None:
             return
-        promise(page.numbers[VERSION] == LAYOUT, "the number of the layout is another one")
+        promise(numbers[VERSION] == LAYOUT, "the number of the layout is another one")
+        _check_clock(numbers)
+        page = Page.make(path)
         promise(len(page.reason.encode("utf-8", "replace")) <= 3 * REASON_MAX_BYTES, "a reason is too long")
-        _check_clock(page)
-        page.request_stop("why \ud800" * 300, 7)
-        again = Page.find(path)
-        assert again is not None
-        promise(again.numbers[STOP_NS] == 7, "a request to stop is not seen")
-        promise(again.reason.startswith("why \\ud800why"), "the reason of a request to stop is another one")
+        promise(request_stop(path, "why \ud800" * 300, 7), "a request to stop is not written")
+        promise(page.numbers[STOP_NS] == 7, "a request to stop is not seen")
+        promise(page.reason.startswith("why \\ud800why"), "the reason of a request to stop is another one")
         page.numbers.release()
-        again.numbers.release()
 
 
-def _check_clock(page: Page) -> None:
-    reading = Reading(beats=page.numbers[BEATS], beat_at=page.numbers[BEAT_NS] / 1e9, step=page.numbers[STEP])
+def _check_clock(numbers: memoryview) -> None:
+    reading = Reading(beats=numbers[BEATS], beat_at=numbers[BEAT_NS] / 1e9, step=numbers[STEP])
     clock = WorkerClock(10.0, NOW)
     for now in (NOW + 2.5, NOW + 5.0, NOW + 100.0):
         clock.take_in(reading, now)
@@ -67,7 +68,7 @@ def _seeds() -> list[bytes]:
         path = os.path.join(directory, "page")
         page = Page.make(path)
         page.numbers[BEATS], page.numbers[STEP], page.numbers[BEAT_NS] = 3, 12, int(NOW * 1e9)
-        page.request_stop("the others went on", 99)
+        request_stop(path, "the others went on", 99)
         page.numbers.release()
         with open(path, "rb") as file:
             made = file.read()

@@ -288,10 +288,11 @@ class Inspection:
 
     def _steps(self) -> dict[int, int]:
         """The step of each worker's last heartbeat, by global rank."""
-        from holdfast.worker.shared_memory import BEATS, STEP, Page
+        from holdfast.agent.shared_memory import read_page
+        from holdfast.worker.shared_memory import BEATS, STEP
 
-        pages = {worker.global_rank: Page.find(self._pages[worker.local_rank]) for worker in self._group.workers}
-        return {rank: page.numbers[STEP] for rank, page in pages.items() if page is not None and page.numbers[BEATS]}
+        pages = {worker.global_rank: read_page(self._pages[worker.local_rank]) for worker in self._group.workers}
+        return {rank: page[STEP] for rank, page in pages.items() if page is not None and page[BEATS]}
 
     def _ended(self, known: Collection[int], *, is_complete: bool) -> list[int]:
         """The ranks without stacks because their process has ended: of all nodes if all answered, else of this node."""

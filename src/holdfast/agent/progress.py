@@ -13,12 +13,11 @@ import math
 import os
 
 from holdfast import procfs
+from holdfast.agent.shared_memory import read_page
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from holdfast.worker.shared_memory import Page
 
 LOOKS_PER_TIMEOUT = 4
 """How often a worker without heartbeats is checked in one timeout. So a hang is seen after 1 to 1.25 timeouts."""
@@ -140,25 +139,22 @@ class WorkerClock:
 class WatchedWorker:
     """A worker's process, and the path of its page, which a worker that sends heartbeats creates."""
 
-    __slots__ = ("_page", "_page_path", "pid")
+    __slots__ = ("_page_path", "pid")
 
     def __init__(self, pid: int, page_path: str) -> None:
         self.pid = pid
         self._page_path = page_path
-        self._page: Page | None = None
 
     def read(self, output_bytes: int) -> Reading | None:
         """Read the worker's current values; None if it has ended."""
-        from holdfast.worker.shared_memory import BEAT_NS, BEATS, STEP, Page
+        from holdfast.worker.shared_memory import BEAT_NS, BEATS, STEP
 
-        if self._page is None:
-            self._page = Page.find(self._page_path)
         stat = _stat(self.pid)
         if stat is None:
             return None
         state, cpu_s = stat
         family = _family(self.pid)
-        numbers = None if self._page is None else self._page.numbers
+        numbers = read_page(self._page_path)
         return Reading(
             beats=0 if numbers is None else numbers[BEATS],
             beat_at=0.0 if numbers is None else numbers[BEAT_NS] / 1e9,

@@ -1,8 +1,13 @@
-"""The pages that an agent shares with its workers: their paths, and what the agent writes there."""
+"""The pages that an agent shares with its workers: their paths, and what the agent reads and writes there.
+
+The agent uses `pread` and `pwrite`. It maps no page: a worker can shrink the file at any moment, and the next access to
+the mapping would end the agent by SIGBUS.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from contextlib import suppress
 
@@ -15,6 +20,58 @@ MEMORY = "/dev/shm"  # noqa: S108 - the directory is private and its name random
 
 
 PREFIX = "holdfast-pages-"
+
+_OPEN_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""A pipe, or a file that a worker has leased, in place of a page must not block the agent."""
+
+
+def read_page(path: str) -> memoryview | None:
+    """The numbers of the page at `path` at this moment; None if there is no page that we can read.
+
+    The worker may not have created it, or may have shrunk or replaced it.
+    """
+    from holdfast.worker.shared_memory import LAYOUT, NUMBER_BYTES, REASON_BYTES, VERSION
+
+    length = NUMBER_BYTES * (REASON_BYTES + 1)
+    try:
+        fd = os.open(path, os.O_RDONLY | _OPEN_FLAGS)
+        try:
+            content = os.pread(fd, length, 0)
+        finally:
+            os.close(fd)
+    except OSError:
+        return None
+    if len(content) < length:
+        return None
+    numbers = memoryview(content).cast("q")
+    return numbers if numbers[VERSION] == LAYOUT else None
+
+
+def request_stop(path: str, reason: str, deadline_ns: int) -> bool:
+    """Write a request to stop to the page at `path`. False if it cannot be written.
+
+    The reason is written first: a worker that sees the request can read it.
+    """
+    from holdfast.worker.shared_memory import (
+        NUMBER_BYTES,
+        REASON_BYTES,
+        REASON_MAX_BYTES,
+        REASON_OFFSET,
+        STOP_NS,
+    )
+
+    text = reason.encode("utf-8", "backslashreplace")[:REASON_MAX_BYTES]
+    try:
+        fd = os.open(path, os.O_WRONLY | _OPEN_FLAGS)
+        try:
+            os.pwrite(fd, text, REASON_OFFSET)
+            os.pwrite(fd, len(text).to_bytes(NUMBER_BYTES, sys.byteorder), NUMBER_BYTES * REASON_BYTES)
+            os.pwrite(fd, deadline_ns.to_bytes(NUMBER_BYTES, sys.byteorder), NUMBER_BYTES * STOP_NS)
+        finally:
+            os.close(fd)
+    except OSError:
+        return False
+    return True
 
 
 class WorkerPages:
@@ -53,16 +110,15 @@ class WorkerPages:
 
     def ask_to_stop(self, reason: str, grace_s: float) -> bool:
         """Ask the workers that listen to stop by themselves. False if none listens."""
-        from holdfast.worker.shared_memory import FIFO_SUFFIX, LISTENS, Page
+        from holdfast.worker.shared_memory import FIFO_SUFFIX, LISTENS
 
         deadline_ns = time.monotonic_ns() + int(min(grace_s, 1e9) * 1e9)
         listens = False
         for path in self._paths.values():
-            page = Page.find(path)
-            if page is None or not page.numbers[LISTENS]:
+            numbers = read_page(path)
+            if numbers is None or not numbers[LISTENS] or not request_stop(path, reason, deadline_ns):
                 continue
             listens = True
-            page.request_stop(reason, deadline_ns)
             with suppress(OSError):  # the worker has no callback, or has ended
                 fd = os.open(f"{path}{FIFO_SUFFIX}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
                 try:

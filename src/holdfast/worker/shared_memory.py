@@ -1,7 +1,8 @@
-"""The page that a worker and its agent share: a few numbers in a file that both map into memory.
+"""The page that a worker and its agent share: a few numbers in a file that the worker maps into memory.
 
 Writing to it is a store to memory, so heartbeats are cheap at any rate. The worker creates the file at its first use;
-without a file, the agent knows that the program does not use it.
+without a file, the agent knows that the program does not use it. The agent never maps the file: a worker that shrinks
+it would kill the agent by SIGBUS.
 
 | number | written by | holds |
 |---|---|---|
@@ -26,6 +27,7 @@ VERSION, BEATS, STEP, BEAT_NS, LISTENS, STOP_NS, REASON_BYTES = range(7)
 
 LAYOUT = 1
 PAGE_BYTES = 4096
+NUMBER_BYTES = 8
 REASON_OFFSET = 128
 REASON_MAX_BYTES = 1024
 FIFO_SUFFIX = ".stop"
@@ -33,7 +35,7 @@ FIFO_SUFFIX = ".stop"
 
 
 class Page:
-    """A mapped page. `numbers` is the memory itself."""
+    """A mapped page, in the worker. `numbers` is the memory itself."""
 
     __slots__ = ("_memory", "numbers")
 
@@ -43,7 +45,7 @@ class Page:
 
     @classmethod
     def make(cls, path: str) -> Page:
-        """In the worker: open or create the page at `path`. The version is written last, when the page is complete."""
+        """Open or create the page at `path`. The version is written last, when the page is complete."""
         with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b", buffering=0) as file:
             os.ftruncate(file.fileno(), PAGE_BYTES)
             page = cls(mmap.mmap(file.fileno(), PAGE_BYTES))
@@ -56,29 +58,7 @@ class Page:
         """A page that no other process sees."""
         return cls(bytearray(PAGE_BYTES))
 
-    @classmethod
-    def find(cls, path: str) -> Page | None:
-        """In the agent: the page at `path`, or None if the worker has created no page that we can read."""
-        try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:
-            return None
-        try:
-            if os.fstat(fd).st_size < PAGE_BYTES:
-                return None
-            page = cls(mmap.mmap(fd, PAGE_BYTES))
-        finally:
-            os.close(fd)
-        return page if page.numbers[VERSION] == LAYOUT else None
-
     @property
     def reason(self) -> str:
         length = min(max(self.numbers[REASON_BYTES], 0), REASON_MAX_BYTES)
         return bytes(self._memory[REASON_OFFSET : REASON_OFFSET + length]).decode(errors="replace")
-
-    def request_stop(self, reason: str, deadline_ns: int) -> None:
-        """Write the reason first: a worker that sees the request can read it."""
-        text = reason.encode("utf-8", "backslashreplace")[:REASON_MAX_BYTES]
-        self._memory[REASON_OFFSET : REASON_OFFSET + len(text)] = text
-        self.numbers[REASON_BYTES] = len(text)
-        self.numbers[STOP_NS] = deadline_ns
