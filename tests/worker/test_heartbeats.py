@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -127,6 +128,48 @@ def test_a_page_that_cannot_be_made_harms_nobody(run):
         HOLDFAST_WORKER_PAGE="/nowhere/page",
     )
     assert worker.stdout.read() == "False\n"
+
+
+@pytest.fixture
+def full_memory(tmp_path):
+    """A file system in memory with names left and not a free byte."""
+    place = tmp_path / "memory"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", place], check=True)
+    try:
+        with (place / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
+            while True:
+                filler.write(bytes(4096))
+        assert os.statvfs(place).f_bfree == 0
+        yield place
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+
+@pytest.mark.root
+def test_full_memory_harms_no_program(run, full_memory):
+    page = str(full_memory / "page")
+    worker = run(
+        "from holdfast import worker; worker.heartbeat(3); worker.on_stop(print); print(worker.stop_requested())",
+        HOLDFAST_WORKER_PAGE=page,
+    )
+    assert (worker.stdout.read(), worker.wait(PATIENCE_S)) == ("False\n", 0)
+    assert read_page(page) is None
+
+
+def test_a_page_that_a_child_opens_keeps_its_numbers(run, path):
+    """Such as a data loader that calls the same functions as the program that started it."""
+    worker = run("""
+import subprocess, sys
+from holdfast import worker
+worker.heartbeat(3)
+subprocess.run([sys.executable, "-c", "from holdfast import worker; worker.heartbeat(4)"], check=True)
+print("ready", flush=True)
+input()
+""")
+    assert worker.stdout.readline() == "ready\n"
+    numbers = read_page(path)
+    assert (numbers[BEATS], numbers[STEP]) == (2, 4)
 
 
 def test_the_place_of_a_worker(run):

@@ -89,7 +89,8 @@ def _open() -> Page:
         try:
             _page = Page.make(path) if path else Page.private()
         except OSError:
-            # The agent that set this variable is gone, or on another machine. The program must not fail for that.
+            # The agent that set this variable is gone, or on another machine, or its memory file system is full. The
+            # program must not fail for that.
             _page = Page.private()
         _numbers = _page.numbers
     return _page

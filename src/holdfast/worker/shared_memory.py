@@ -45,9 +45,13 @@ class Page:
 
     @classmethod
     def make(cls, path: str) -> Page:
-        """Open or create the page at `path`. The version is written last, when the page is complete."""
+        """Open or create the page at `path`. The version is written last, when the page is complete.
+
+        Raises OSError, also if the file system is full: a page that is only reserved by its length would end the
+        program by SIGBUS at the first store.
+        """
         with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b", buffering=0) as file:
-            os.ftruncate(file.fileno(), PAGE_BYTES)
+            os.posix_fallocate(file.fileno(), 0, PAGE_BYTES)
             page = cls(mmap.mmap(file.fileno(), PAGE_BYTES))
         page.numbers[STEP] = -1
         page.numbers[VERSION] = LAYOUT
