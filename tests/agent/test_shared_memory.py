@@ -72,6 +72,26 @@ def test_without_a_memory_file_system_any_temporary_directory_does(tmp_path, mon
     ours.close()
 
 
+@pytest.mark.root
+def test_a_memory_file_system_that_takes_no_more_names_is_not_used(tmp_path, monkeypatch):
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "nr_inodes=1", "none", memory], check=True)
+    try:
+        monkeypatch.setattr(shared_memory, "MEMORY", str(memory))
+        monkeypatch.setenv("TMPDIR", str(tmp_path))
+        ours = WorkerPages()
+        assert os.path.dirname(os.path.dirname(ours.open([0])[0])) == str(tmp_path)
+        ours.close()
+        monkeypatch.setenv("TMPDIR", str(memory))
+        with pytest.raises(OSError, match="No space left"):
+            ours.open([0])
+        ours.close()
+    finally:
+        subprocess.run(["umount", memory], check=True)
+    assert os.listdir(tmp_path) == ["memory"]
+
+
 def test_a_link_that_somebody_made_leads_an_agent_nowhere(memory, tmp_path_factory):
     precious = tmp_path_factory.mktemp("home") / "precious"
     touch(precious)

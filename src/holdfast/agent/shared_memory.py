@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MEMORY = "/dev/shm"  # noqa: S108 - the directory is private and its name random
-"""A directory in memory: its files are never written to disk. If it is missing, a temporary directory is used."""
+"""A directory in memory: its files are never written to disk. If it cannot be used, a temporary directory is."""
 
 
 PREFIX = "holdfast-pages-"
@@ -98,15 +98,21 @@ class WorkerPages:
         return self._paths
 
     def _make_directory(self) -> None:
-        parent = MEMORY if os.access(MEMORY, os.W_OK | os.X_OK) else os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - likewise
+        try:
+            self._make_directory_in(MEMORY)
+        except OSError:  # it is missing, closed to us, or takes no more names
+            self._make_directory_in(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108 - likewise
+
+    def _make_directory_in(self, parent: str) -> None:
         for name in os.listdir(parent):
             if name.startswith(PREFIX):
                 _remove_if_left(os.path.join(parent, name))
         name = f"{PREFIX}{os.urandom(8).hex()}"
-        new, self._directory = os.path.join(parent, f".{name}"), os.path.join(parent, name)
+        new, final = os.path.join(parent, f".{name}"), os.path.join(parent, name)
         os.mkdir(new, 0o700)
         self._lock = _lock(new)
-        os.rename(new, self._directory)  # it must be locked before others can see it
+        os.rename(new, final)  # it must be locked before others can see it
+        self._directory = final
 
     def ask_to_stop(self, reason: str, grace_s: float) -> bool:
         """Ask the workers that listen to stop by themselves. False if none listens."""
