@@ -1,9 +1,17 @@
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
+
+import pytest
+from dripping_server import HOST, dripping_server
 
 from holdfast.doctor.examination import CHECKS, examine
 from holdfast.doctor.finding import State, Topic
+
+ENDED_MAX_S = 60.0
 
 A, B = Topic("a"), Topic("b")
 
@@ -59,3 +67,18 @@ def test_every_check_of_this_machine_comes_to_an_end(make_context):
     assert {finding.topic for finding in found} == set(CHECKS) - {"etcd"}
     keys = [(finding.topic, finding.check) for finding in found]
     assert len(set(keys)) == len(keys)
+
+
+@pytest.mark.parametrize("greeting", [b"", b"HTTP/1.1 200 OK\r\nX: "])
+@pytest.mark.parametrize(("backend", "topic"), [("etcd", "etcd"), ("etcd", "clock"), ("c10d", "endpoint")])
+def test_a_server_that_never_ends_its_answer_does_not_hold_the_process(backend, topic, greeting):
+    with dripping_server(greeting, b"\0", 0.5) as port:
+        endpoint = ("--backend", backend, "--endpoint", f"{HOST}:{port}")
+        ended = subprocess.run(
+            [sys.executable, "-m", "holdfast", "doctor", *endpoint, "--only", topic, "--json"],
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=ENDED_MAX_S,
+            check=False,
+        )
+    assert topic in {finding["topic"] for finding in json.loads(ended.stdout)}

@@ -10,6 +10,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from dripping_server import dripping_server
 from embedded_server import ServerProcess
 from etcd_cluster import Certificates
 
@@ -125,3 +126,9 @@ def test_what_hangs_up_or_says_nothing_is_silent(monkeypatch):
     with socket.create_server((HOST, 0)) as listener:
         assert identify(HOST, listener.getsockname()[1]).kind is Kind.SILENT
     assert identify(HOST, port).kind is Kind.SILENT  # it is gone
+
+
+def test_what_never_ends_its_answer_is_judged_by_the_beginning(monkeypatch):
+    monkeypatch.setattr("holdfast.rendezvous.listener.ANSWER_MAX_S", 0.5)
+    with dripping_server(b"HTTP/1.1 200 OK\r\nServer: ", b"x", 0.2) as port:
+        assert identify(HOST, port).kind is Kind.HTTP

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.doctor.background import all_at_once
 from holdfast.doctor.finding import Finding, Topic
 from holdfast.doctor.gateway import ask
 from holdfast.errors.tree import InputError
@@ -71,12 +71,11 @@ def _differences(meeting: Meeting | None) -> list[Difference]:
         tls = meeting.tls.client_context()
     except InputError:
         return []
-    with ThreadPoolExecutor(len(meeting.endpoints)) as pool:
-        answers = pool.map(lambda endpoint: ask(endpoint[0], endpoint[1], "/version", tls), meeting.endpoints)
-        return [
-            Difference(bracketed(*endpoint), answer.ahead_s, answer.doubt_s)
-            for endpoint, answer in zip(meeting.endpoints, answers, strict=True)
-        ]
+    answers = all_at_once(lambda endpoint: ask(*endpoint, "/version", tls), meeting.endpoints)
+    return [
+        Difference(bracketed(*endpoint), answer.ahead_s, answer.doubt_s)
+        for endpoint, answer in zip(meeting.endpoints, answers, strict=True)
+    ]
 
 
 def judge(facts: Facts, meeting: Meeting | None) -> list[Finding]:

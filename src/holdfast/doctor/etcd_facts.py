@@ -7,10 +7,11 @@ import os
 import statistics
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from holdfast.coordination.errors import CoordinationError, StoreRefusedError
 from holdfast.coordination.model import Put, Transaction
+from holdfast.doctor.background import begin
 from holdfast.doctor.endpoint import ROUND_TRIPS
 from holdfast.doctor.gateway import Answer, ask
 from holdfast.doctor.network import CONNECT_MAX_S, Attempt, Reach, connect
@@ -19,10 +20,13 @@ from holdfast.rendezvous.addresses import bracketed
 from holdfast.rendezvous.listener import speaks_tls
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from holdfast.coordination.etcd_connection import EtcdConnection
     from holdfast.doctor.context import Meeting
+
+T = TypeVar("T")
 
 ANSWER_MAX_S = 2.0
 """How long each request to a member may take."""
@@ -104,18 +108,22 @@ async def _probe(meeting: Meeting, tls: Any) -> Facts:
 
 async def _member(meeting: Meeting, endpoint: tuple[str, int], tls: Any) -> Member:
     place = bracketed(*endpoint)
-    attempt = await asyncio.to_thread(connect, *endpoint, CONNECT_MAX_S)
+    attempt = await _in_background(lambda: connect(*endpoint, CONNECT_MAX_S))
     if attempt.reach is not Reach.CONNECTED:
         return Member(place, attempt)
     health, version, status = await asyncio.gather(
-        asyncio.to_thread(ask, *endpoint, "/health", tls),
-        asyncio.to_thread(ask, *endpoint, "/version", tls),
+        _in_background(lambda: ask(*endpoint, "/health", tls)),
+        _in_background(lambda: ask(*endpoint, "/version", tls)),
         _status(meeting, endpoint),
     )
     member = Member(place, attempt, health, version, *status)
     if member.status is None:
-        return member._replace(speaks_tls=await asyncio.to_thread(speaks_tls, *endpoint))
+        return member._replace(speaks_tls=await _in_background(lambda: speaks_tls(*endpoint)))
     return member
+
+
+async def _in_background(call: Callable[[], T]) -> T:
+    return await asyncio.wrap_future(begin(call))
 
 
 async def _status(meeting: Meeting, endpoint: tuple[str, int]) -> tuple[Status | None, str]:

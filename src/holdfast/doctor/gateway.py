@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import time
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.rendezvous.listener import TimedReader
+
 if TYPE_CHECKING:
+    import socket
     import ssl
     from typing import Any
 
 GATEWAY_MAX_S = 2.0
-"""How long each step of a request may take: connecting, and every read."""
+"""How long each step of a request may take: connecting, and the whole answer."""
 
 BODY_MAX_BYTES = 64 << 10
 
@@ -38,7 +42,7 @@ class Answer(NamedTuple):
     def fields(self) -> dict[str, Any]:
         try:
             read = json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         return read if isinstance(read, dict) else {}
 
@@ -54,7 +58,7 @@ def ask(host: str, port: int, path: str, tls: ssl.SSLContext | None) -> Answer:
         connection.connect()
         began_at, began = time.time(), time.monotonic()
         connection.request("GET", path)
-        response = connection.getresponse()
+        response = _response(connection.sock)
         took_s = time.monotonic() - began
         body = response.read(BODY_MAX_BYTES).decode("utf-8", "replace")
         ahead_s, doubt_s = clock_offset(response.getheader("Date"), began_at, took_s)
@@ -63,6 +67,15 @@ def ask(host: str, port: int, path: str, tls: ssl.SSLContext | None) -> Answer:
         return Answer(error=getattr(error, "strerror", None) or str(error) or type(error).__name__)
     finally:
         connection.close()
+
+
+def _response(connection: socket.socket) -> http.client.HTTPResponse:
+    """The response, which may take `GATEWAY_MAX_S` with its body: the peer may send one byte at a time."""
+    response = http.client.HTTPResponse(connection, method="GET")
+    response.fp.close()
+    response.fp = io.BufferedReader(TimedReader(connection, time.monotonic() + GATEWAY_MAX_S))
+    response.begin()
+    return response
 
 
 def clock_offset(date: str | None, began_at: float, took_s: float) -> tuple[float | None, float]:

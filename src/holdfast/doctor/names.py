@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.coordination.loopback import is_loopback
+from holdfast.doctor.background import all_at_once
 from holdfast.doctor.finding import Finding, Topic
 from holdfast.doctor.network import hostname, resolve
 from holdfast.rendezvous.addresses import is_own
@@ -40,8 +40,8 @@ class Name(NamedTuple):
 
 def check(context: Context) -> list[Finding]:
     hosts = dict.fromkeys(host for host, _ in context.meeting.endpoints) if context.meeting else {}
-    with ThreadPoolExecutor() as pool:  # each may wait for a name server that does not answer
-        own, local, *places = pool.map(look_up, (hostname(), "localhost", *hosts))
+    # Each may wait for a name server that does not answer.
+    own, local, *places = all_at_once(look_up, (hostname(), "localhost", *hosts))
     findings = [judge_own(own, is_alone=all(map(is_loopback, hosts))), judge_localhost(local)]
     return [*findings, *(judge_endpoint(place, own.name) for place in places)]
 

@@ -12,9 +12,9 @@ import struct
 import time
 from contextlib import suppress
 from enum import StrEnum
-from queue import Empty, SimpleQueue
-from threading import Thread
 from typing import Any, NamedTuple
+
+from holdfast.doctor.background import begin
 
 RESOLVE_MAX_S = 4.0
 """How long a name look-up may take."""
@@ -82,24 +82,12 @@ def resolve(host: str) -> list[str]:
 
 def _look_up(host: str, port: int | None, kind: int) -> list[Any]:
     """Like `socket.getaddrinfo`, in bounded time: a look-up cannot be cancelled, so it is abandoned."""
-    answer: SimpleQueue[list[Any] | OSError] = SimpleQueue()
-
-    def ask() -> None:
-        try:
-            answer.put(socket.getaddrinfo(host, port, type=kind))
-        except OSError as error:
-            answer.put(error)
-        except UnicodeError as error:  # such as a label that is too long
-            answer.put(OSError(errno.EINVAL, str(error)))
-
-    Thread(target=ask, daemon=True).start()
     try:
-        found = answer.get(timeout=RESOLVE_MAX_S)
-    except Empty:
+        return begin(lambda: socket.getaddrinfo(host, port, type=kind)).result(RESOLVE_MAX_S)
+    except TimeoutError:
         raise OSError(errno.ETIMEDOUT, f"no name server answers within {RESOLVE_MAX_S:g} s") from None
-    if isinstance(found, OSError):
-        raise found
-    return found
+    except UnicodeError as error:  # such as a label that is too long
+        raise OSError(errno.EINVAL, str(error)) from None
 
 
 def interfaces() -> list[Interface]:

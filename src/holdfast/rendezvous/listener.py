@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import os
 import socket
 import ssl
+import time
+from contextlib import suppress
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.coordination.wire import UNPROVEN_FRAME_MAX_BYTES, Frames, ProtocolError, decode_greeting
 from holdfast.errors.text import headline, visible
 from holdfast.torchstore.wire import MAGIC, PING, U32, VALIDATE
 
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
 ANSWER_MAX_S = 1.0
-"""How long each probe waits for an answer."""
+"""How long each probe waits for a connection, and then for the whole answer."""
 
 _READ_BYTES = 4096
 _SHOWN_CHARS = 60
@@ -49,6 +55,24 @@ class Listener(NamedTuple):
         if self.kind is Kind.OTHER:
             return f"it says {self.said!r}"
         return _STRANGERS.get(self.kind, "")
+
+
+class TimedReader(io.RawIOBase):
+    """Reads from a connection until a deadline, however slowly the peer sends. A socket's timeout is for one read."""
+
+    def __init__(self, connection: socket.socket, deadline: float) -> None:
+        self._connection = connection
+        self._deadline = deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("timed out")
+        self._connection.settimeout(left_s)
+        return self._connection.recv_into(buffer)
 
 
 def identify(host: str, port: int) -> Listener:
@@ -108,15 +132,13 @@ def _exchange(host: str, port: int, question: bytes) -> bytes:
     with socket.create_connection((host, port), ANSWER_MAX_S) as connection:
         if question:
             connection.sendall(question)
-        connection.settimeout(ANSWER_MAX_S)
         answer = b""
-        try:
-            while len(answer) < _READ_BYTES and (piece := connection.recv(_READ_BYTES)):
+        with suppress(TimeoutError):
+            reader = TimedReader(connection, time.monotonic() + ANSWER_MAX_S)
+            while len(answer) < _READ_BYTES and (piece := reader.read(_READ_BYTES)):
                 answer += piece
                 if not answer.startswith(b"HTTP/"):
                     break
-        except TimeoutError:
-            pass
         return answer
 
 
