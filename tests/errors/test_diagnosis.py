@@ -223,3 +223,7 @@ def test_whatever_is_known_something_is_told(code, stderr, stacks, oom):
     found = of_exit(code or 1, stderr=stderr, stacks=stacks, out_of_memory=oom)
     assert found.message
     assert isinstance(found.kind, FailureKind)
+
+
+def test_a_text_of_empty_lines_is_searched_in_linear_time():
+    assert where_in("E: x" + "\n" * 60_000) == ""

@@ -94,6 +94,18 @@ class TestReading:
         assert os.stat(path).st_size == FILE_MAX_BYTES
         assert read_error_file(path, NOW).message.startswith("xxx")
 
+    def test_a_long_message_is_cut_and_says_where_all_of_it_is(self, tmp_path):
+        for data in (
+            {"message": "<" + "x" * 500_000 + ">"},
+            full("1700000000", py_callstack="<" + "\n" * 500_000 + ">"),
+        ):
+            path = put(tmp_path / "f", data)
+            report = read_error_file(path, NOW)
+            assert len(report.message) < 70_000
+            assert (report.message[0], report.message[-1]) == ("<", ">")
+            assert f" characters left out; the whole text is in {path!r} ..." in report.message
+            assert report.data == data
+
     def test_a_directory_is_described(self, tmp_path):
         assert f"{str(tmp_path)!r} is a directory" in read_error_file(str(tmp_path), NOW).message
 

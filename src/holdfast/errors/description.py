@@ -10,8 +10,10 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
-TEXT_MAX_CHARS = 256 * 1024
-"""The longest message or traceback that is written. Both together are within the reader's limit."""
+TEXT_MAX_CHARS = 64_000
+"""The longest message or traceback that is written. With the note of what is missing, it is within the reader's limit
+for a message, and both together are within that for a file.
+"""
 
 RECORDING_MODULE = "holdfast.errors.recording"
 """The module whose frames are cut from the head of a traceback."""

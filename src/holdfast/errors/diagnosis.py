@@ -43,9 +43,7 @@ LIBRARIES = (
 )
 """Paths of files that are rarely the user's own code."""
 
-_FRAME = re.compile(
-    r'^\s*(?:[|+\s-]*)File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:,? in (?P<function>.+))?$', re.MULTILINE
-)
+_FRAME = re.compile(r'^[|+ \t-]*File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:,? in (?P<function>.+))?$', re.MULTILINE)
 _LAST_LINE = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?::(?: (?P<text>.*))?)?$")
 _NO_FRAME = "<no Python frame>"
 _TRACEBACK = "Traceback (most recent call last):"

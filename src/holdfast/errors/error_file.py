@@ -40,8 +40,11 @@ FILE_MODE = 0o666
 file.
 """
 
-FILE_MAX_BYTES = 16 * 1024 * 1024
-"""The largest error file that is read."""
+FILE_MAX_BYTES = 2 * 1024 * 1024
+"""The largest error file that is read. Decoding it takes the agent less than a second, whatever a worker writes."""
+
+MESSAGE_MAX_CHARS = 64 * 1024
+"""How much of a message or traceback is taken from the file, to be shown and recorded: about a thousand lines."""
 
 NESTING_MAX_LEVELS = 64
 """The deepest object that is accepted, so that printing, pickling or copying it cannot exhaust the stack."""
@@ -68,7 +71,7 @@ class ErrorReport:
 
     Attributes:
         data: the file's object, unchanged; for an unreadable file, its description in the second format.
-        message: the traceback if there is one, else the message.
+        message: the traceback if there is one, else the message; cut to `MESSAGE_MAX_CHARS`.
         timestamp: when the process failed, in Unix seconds.
     """
 
@@ -99,7 +102,8 @@ def read_error_file(path: str, now: float) -> ErrorReport | None:
         if 0 <= modified_at <= now:
             written_at = modified_at
         data = _decode(content)
-        return ErrorReport(data, _message(data), _timestamp(data, written_at))
+        message = clipped(_message(data), MESSAGE_MAX_CHARS, path)
+        return ErrorReport(data, message, _timestamp(data, written_at))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as problem:

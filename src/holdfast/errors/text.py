@@ -21,16 +21,18 @@ _SPACES = "\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u200
 _HARMLESS = frozenset("\n\t" + _JOINERS + _SPACES)
 
 
-def clipped(text: str, limit_chars: int) -> str:
+def clipped(text: str, limit_chars: int, whole: str = "") -> str:
     """`text`; if it is longer than `limit_chars`, its head and tail with a note of what is missing.
 
-    Both ends matter: a traceback names the program at its head and the error at its tail.
+    Both ends matter: a traceback names the program at its head and the error at its tail. `whole` is the path of the
+    file with all of it, for the note.
     """
     missing = len(text) - limit_chars
     if missing <= 0:
         return text
     head = limit_chars // 2
-    return f"{text[:head]}\n... {missing} characters left out ...\n{text[head + missing :]}"
+    where = f"; the whole text is in {whole!r}" if whole else ""
+    return f"{text[:head]}\n... {missing} characters left out{where} ...\n{text[head + missing :]}"
 
 
 def encodable(text: str) -> str:
