@@ -21,7 +21,7 @@ from holdfast.processes import DefaultLogsSpecs, SignalException
 from holdfast.processes.outcome import Outcome
 from holdfast.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
 from holdfast.rendezvous.errors import JobFailedError
-from holdfast.rendezvous.handler import RoundOver
+from holdfast.rendezvous.handler import RoundOver, StacksOccasion
 from holdfast.rendezvous.records import Failure, StacksRequest
 from holdfast.rendezvous.store import LocalStore
 from holdfast.stacks.wire import RankStacks, decode, encode
@@ -582,7 +582,8 @@ class Questions(Together):
             self.store, 1, 2, info.bootstrap_store_info, info.restart_count, info.generation, [("a", 3), ("b", 2)]
         )
 
-    def ask_for_stacks(self, request_id, reason):
+    def ask_for_stacks(self, request_id, reason, occasion):
+        del occasion
         self.asked.append(reason)
         if self.wish is not None:
             return False
@@ -647,7 +648,7 @@ def test_a_node_that_cannot_ask_answers_whoever_does_and_lets_it_tell_first(time
     name = "timeout-by-another"
 
     def prepare(handler):
-        handler.wish = StacksRequest(1, name, "n0", "timeout: likewise")
+        handler.wish = StacksRequest(1, name, "n0", "timeout: likewise", StacksOccasion.TIMEOUT)
         answered = handler.store.set
 
         def told_upon_answer(key, value):
@@ -668,8 +669,8 @@ def test_a_node_that_cannot_ask_answers_whoever_does_and_lets_it_tell_first(time
 class HungElsewhere(Questions):
     """Another node, all of whose workers but the last have ended. The job is over when this one has told of a hang."""
 
-    def ask_for_stacks(self, request_id, reason):
-        del reason
+    def ask_for_stacks(self, request_id, reason, occasion):
+        del reason, occasion
         text = 'Current thread 0x01 (most recent call first):\n  File "/srv/other.py", line 8 in elsewhere\n'
         self.store.set(f"holdfast/stacks/{request_id}/0", encode({2: RankStacks("node9", 1, text)}))
         return True

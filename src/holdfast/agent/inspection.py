@@ -15,6 +15,7 @@ from contextlib import suppress
 from holdfast.agent.ranks import place_of
 from holdfast.logger import get_logger
 from holdfast.processes.interruption import SignalException
+from holdfast.rendezvous.handler import StacksOccasion
 from holdfast.run_directory import stacks_name
 
 TYPE_CHECKING = False
@@ -57,9 +58,6 @@ STACK_MAX_CHARS = 4_000
 
 TOLD = "told"
 """Stands for a node's rank in the key which says that the asking node has reported what it found."""
-
-_HANG = "hang: "
-_TIMEOUT = "timeout: "
 
 log = get_logger(__name__)
 
@@ -142,7 +140,7 @@ class Inspection:
         """Answer requests, and check whether a worker hangs."""
         wanted, self._wanted = self._newest_wish(), None
         if wanted is not None:
-            self._answer(wanted.id, wanted.reason)
+            self._answer(wanted.id, wanted.reason, wanted.occasion)
         if self._requests is not None and not self._asked:
             self._asked = [request.id for request in self._requests.read()]
             self._ask_at = 0.0
@@ -164,7 +162,9 @@ class Inspection:
         self._wanted = self._group.spec.rdzv_handler.stacks_wanted() or self._wanted
         return self._wanted
 
-    def _inspect(self, name: str, reason: str) -> tuple[Dump, str] | None:
+    def _inspect(
+        self, name: str, reason: str, occasion: StacksOccasion = StacksOccasion.REQUEST
+    ) -> tuple[Dump, str] | None:
         """Collect the stacks of all ranks of all nodes. Returns them and the path of their file.
 
         None if the others cannot be asked now, because another node is asking.
@@ -177,7 +177,7 @@ class Inspection:
         missing: dict[str, str] = {}
         if asks:
             try:
-                if not group.spec.rdzv_handler.ask_for_stacks(name, reason):
+                if not group.spec.rdzv_handler.ask_for_stacks(name, reason, occasion):
                     return None
             except SignalException:
                 raise
@@ -192,21 +192,21 @@ class Inspection:
                 missing[f"node {node}"] = found
             else:
                 ranks.update(self._new_ranks(found, ranks))
-        if asks and not reason.startswith(_HANG):  # for a hang one node judges, and that ends the attempt
+        if asks and occasion is not StacksOccasion.HANG:  # for a hang one node judges, and that ends the attempt
             self._let_others_ask(name)
         is_complete = not missing and len(others) + 1 == (group.group_world_size or 1)
         ended = self._ended(ranks, is_complete=is_complete)
         dump = gather(group.spec.rdzv_handler.get_run_id(), reason, time.time(), ranks, missing, ended)
         return dump, self._keep(dump, name, reason)
 
-    def _answer(self, name: str, reason: str) -> None:
+    def _answer(self, name: str, reason: str, occasion: StacksOccasion) -> None:
         from holdfast.stacks.dump import gather
 
         group = self._group
         ranks = self._ranks_here()
-        if reason.startswith((_HANG, _TIMEOUT)):
+        if occasion is not StacksOccasion.REQUEST:
             self.has_seen_hang = True
-        if reason.startswith(_HANG):
+        if occasion is StacksOccasion.HANG:
             self._quiet_until = time.monotonic() + OTHERS_TURN_S
         self._send(name, ranks)
         if ranks:
@@ -329,7 +329,7 @@ class Inspection:
             return {}
         name = stacks_name("timeout")
         try:
-            if not self._group.spec.rdzv_handler.ask_for_stacks(name, _TIMEOUT + why):
+            if not self._group.spec.rdzv_handler.ask_for_stacks(name, f"timeout: {why}", StacksOccasion.TIMEOUT):
                 self._leave_it_to_another(here)
                 return {}
         except SignalException:
@@ -389,7 +389,7 @@ class Inspection:
         rank = seen = ranks[first.local_rank]
         log.warning("rank %s makes no progress: %s; the stacks of all ranks are collected", rank, first.why)
         self._hang_name = stacks_name("hang")
-        found = self._inspect(self._hang_name, _HANG + first.why)
+        found = self._inspect(self._hang_name, f"hang: {first.why}", StacksOccasion.HANG)
         if found is None or self._group.spec.rdzv_handler.round_over() is not None:
             self._quiet_until = time.monotonic() + ASK_AGAIN_S
             return None

@@ -18,7 +18,13 @@ from holdfast.logger import get_logger
 from holdfast.rendezvous.bridge import Bridge
 from holdfast.rendezvous.elastic_settings import answer_timeout_s
 from holdfast.rendezvous.fencing import Fencing
-from holdfast.rendezvous.handler import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo, RoundOver
+from holdfast.rendezvous.handler import (
+    RendezvousHandler,
+    RendezvousInfo,
+    RendezvousStoreInfo,
+    RoundOver,
+    StacksOccasion,
+)
 from holdfast.rendezvous.handover import Broke, Left, Stopped
 from holdfast.rendezvous.last_will import LeaseWill
 from holdfast.rendezvous.reasons import Reasons
@@ -138,12 +144,12 @@ class ElasticRendezvous(RendezvousHandler):
         node = "" if node_rank is None or started is None else started.generation.members[node_rank].node
         bridge.tell(bridge.session.fail, to_record(failure, rank=rank, node=node, others=others))
 
-    def ask_for_stacks(self, request_id: str, reason: str) -> bool:
+    def ask_for_stacks(self, request_id: str, reason: str, occasion: StacksOccasion = StacksOccasion.REQUEST) -> bool:
         bridge = self._bridge
         assert bridge is not None
         assert bridge.news.started is not None
         generation = bridge.news.started.generation.number
-        return bridge.ask(bridge.session.ask_for_stacks(generation, request_id, reason))
+        return bridge.ask(bridge.session.ask_for_stacks(generation, request_id, reason, occasion))
 
     def stacks_gathered(self) -> None:
         assert self._bridge is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from enum import StrEnum
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +28,19 @@ if TYPE_CHECKING:
 
         def look(self) -> object:
             """Do the pending work."""
+
+
+class StacksOccasion(StrEnum):
+    """Why stacks are collected."""
+
+    REQUEST = "request"
+    """A user wants to see them."""
+
+    HANG = "hang"
+    """A worker makes no progress. The node that asks judges, and that ends the attempt."""
+
+    TIMEOUT = "timeout"
+    """A worker has timed out waiting for a peer."""
 
 
 class RendezvousStoreInfo:
@@ -222,12 +236,12 @@ class RendezvousHandler(ABC):
         `node_rank` is the rank of the worker's node, if that is another node and this one found out.
         """
 
-    def ask_for_stacks(self, request_id: str, reason: str) -> bool:
-        """Ask every other node of the round for the stacks of its workers.
+    def ask_for_stacks(self, request_id: str, reason: str, occasion: StacksOccasion = StacksOccasion.REQUEST) -> bool:
+        """Ask every other node of the round for the stacks of its workers. `reason` is for people.
 
         False if that is impossible now: another node has asked before, or the round is over.
         """
-        del request_id, reason
+        del request_id, reason, occasion
         return True
 
     def stacks_gathered(self) -> None:  # noqa: B027 - optional, does nothing

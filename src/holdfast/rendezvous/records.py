@@ -51,6 +51,7 @@ from holdfast.decoding import (
 from holdfast.errors.kind import FailureKind
 from holdfast.errors.text import all_encodable
 from holdfast.files import NAME_PATTERN
+from holdfast.rendezvous.handler import StacksOccasion
 
 if TYPE_CHECKING:
     from holdfast.coordination.model import Entry
@@ -357,6 +358,7 @@ class StacksRequest(Struct, frozen=True):
     id: Annotated[str, Meta(pattern=rf"\A{NAME_PATTERN}\Z")]
     node: Id
     reason: str
+    occasion: StacksOccasion = StacksOccasion.REQUEST
 
     def __post_init__(self) -> None:
         bound_lines(self, REASON_MAX_CHARS, "reason")

@@ -19,6 +19,7 @@ from holdfast.logger import get_logger
 from holdfast.rendezvous.addresses import own_addresses, told_to_others
 from holdfast.rendezvous.errors import RendezvousClosedError, RendezvousTimeoutError
 from holdfast.rendezvous.group_listener import SAY_AFTER_S, GroupListener
+from holdfast.rendezvous.handler import StacksOccasion
 from holdfast.rendezvous.handover import Broke, Reached
 from holdfast.rendezvous.member import Member
 from holdfast.rendezvous.member_addresses import interface_addresses
@@ -104,7 +105,9 @@ class Session:
 
     # Questions of the agent
 
-    async def ask_for_stacks(self, generation: int, request_id: str, reason: str) -> bool:
+    async def ask_for_stacks(
+        self, generation: int, request_id: str, reason: str, occasion: StacksOccasion = StacksOccasion.REQUEST
+    ) -> bool:
         """Ask the other nodes for their stacks; False if another node has asked before, or the round is over."""
         membership, store = self._membership, self.store
         assert membership is not None
@@ -115,7 +118,8 @@ class Session:
         # One request at a time: two nodes that wait for each other would not answer. The request is bound to the lease,
         # so it disappears with a node that is lost.
         guards = (Modified(self._keys.generation, view.generation_revision), absent(self._keys.broken))
-        put = Put(self._keys.stacks, encode(StacksRequest(generation, request_id, me.node, reason)), me.lease)
+        request = StacksRequest(generation, request_id, me.node, reason, occasion)
+        put = Put(self._keys.stacks, encode(request), me.lease)
         transaction = Transaction((*guards, absent(self._keys.end), absent(self._keys.stacks)), (put,))
         return (await store.transact(transaction)).succeeded
 
