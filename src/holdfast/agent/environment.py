@@ -10,8 +10,12 @@ from holdfast.processes.interruption import SIGNALS_VARIABLE
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
     from holdfast.agent.group import Worker, WorkerGroup, WorkerSpec
+
+HEALTH_CHECK_PORT = "TORCHELASTIC_HEALTH_CHECK_PORT"
+"""The agent's own variable that asks for a health check: a port, or an address and a port."""
 
 
 def worker_environment(
@@ -96,3 +100,23 @@ def substitute_local_rank(argument: str, local_rank: int) -> str:
     from string import Template
 
     return Template(argument).safe_substitute(local_rank=str(local_rank))
+
+
+def worker_arguments(spec: WorkerSpec, local_rank: int) -> tuple[Any, ...]:
+    """The arguments of one worker. Those of a command may contain its local rank."""
+    if not isinstance(spec.entrypoint, str):
+        return spec.args
+    return tuple(substitute_local_rank(str(argument), local_rank) for argument in spec.args)
+
+
+def line_prefixes(template: str | None, envs: Mapping[int, Mapping[str, str]]) -> dict[int, str] | None:
+    """The prefix of each worker's lines, by local rank; None for the usual one."""
+    if not template:
+        return None
+    from string import Template
+
+    prefix = Template(template)
+    return {
+        rank: prefix.safe_substitute(role_name=env["ROLE_NAME"], rank=env["RANK"], local_rank=str(rank))
+        for rank, env in envs.items()
+    }

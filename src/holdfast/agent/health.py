@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import time
 
+from holdfast.agent.environment import HEALTH_CHECK_PORT
+from holdfast.logger import get_logger
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
     import threading
     from collections.abc import Callable
+
+HEALTH_CHECK_TIMEOUT_S = 60
+"""The longest time since the last progress for the health check to report the agent as healthy."""
+
+PORT_MAX = (1 << 16) - 1
+PORT_MAX_DIGITS = 5
 
 REQUEST_TIMEOUT_S = 2.0
 """How long one client has to send its request after it connects."""
@@ -18,6 +27,8 @@ REQUEST_MAX_BYTES = 8 << 10
 
 CLIENTS_MAX = 64
 """How many clients can be connected at a time. Beyond that the oldest is dropped: honest clients send at once."""
+
+log = get_logger(__name__)
 
 
 class HealthCheckServer:
@@ -174,3 +185,23 @@ def create_healthcheck_server(
 ) -> HealthCheckServer:
     """The server that an agent makes by default."""
     return HealthCheckServer(alive_callback, port, timeout, host)
+
+
+def open_health_check(text: str, alive_callback: Callable[[], float]) -> HealthCheckServer | None:
+    """The health check at ``PORT`` or ``HOST:PORT``, started. None, with a warning, if that is not a port.
+
+    Raises:
+        InputError: it cannot listen there.
+    """
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or len(port) > PORT_MAX_DIGITS or int(port) > PORT_MAX:
+        log.warning("no health check: %s=%r is not a port number", HEALTH_CHECK_PORT, text)
+        return None
+    server = create_healthcheck_server(alive_callback, int(port), HEALTH_CHECK_TIMEOUT_S, host.strip("[]"))
+    try:
+        server.start()
+    except OSError as error:
+        from holdfast.errors.tree import InputError
+
+        raise InputError(f"{HEALTH_CHECK_PORT}={text}: cannot listen there: {error.strerror or error}") from error
+    return server

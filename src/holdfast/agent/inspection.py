@@ -6,12 +6,11 @@ one rank that is elsewhere can be seen.
 
 from __future__ import annotations
 
-import os
 import select
-import signal
 import time
 from contextlib import suppress
 
+from holdfast.agent.hang import Hang, description, hung_failure
 from holdfast.agent.ranks import place_of
 from holdfast.logger import get_logger
 from holdfast.processes.interruption import SignalException
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from holdfast.agent.progress import Hung, Progress
     from holdfast.agent.requests import Requests
     from holdfast.agent.run_events import RunEvents
-    from holdfast.errors import ProcessFailure
     from holdfast.processes import PContext
     from holdfast.rendezvous.records import StacksRequest
     from holdfast.run_directory import RunDirectory
@@ -53,24 +51,10 @@ failure. The report stops their workers.
 NEWS_STEP_S = 0.05
 """How often a node that lets another one ask checks for the other's request."""
 
-STACK_MAX_CHARS = 4_000
-"""How much of the hanging worker's stack is in its failure. The file has all of it."""
-
 TOLD = "told"
 """Stands for a node's rank in the key which says that the asking node has reported what it found."""
 
 log = get_logger(__name__)
-
-
-class Hang:
-    """A hang: the worker to blame, as a failure, and the rank of its node; None for this node."""
-
-    __slots__ = ("failure", "node_rank", "rank")
-
-    def __init__(self, rank: int, failure: ProcessFailure, node_rank: int | None) -> None:
-        self.rank = rank
-        self.failure = failure
-        self.node_rank = node_rank
 
 
 class Inspection:
@@ -402,16 +386,12 @@ class Inspection:
         stacks = dump.ranks.get(rank)
         node_rank, local_rank = self._place_of(rank)
         if rank in reasons:
-            lines = [f"it made no progress, and was ended: {reasons[rank]}", dump.verdict]
+            why = f"it made no progress, and was ended: {reasons[rank]}"
         else:
-            lines = [f"it was ended because rank {seen} made no progress: {first.why}", dump.verdict]
-        if file:
-            lines.append(f"the stacks of all ranks: {file}")
-        if stacks is not None:
-            lines += ["", *_main_stack(stacks.text)]
+            why = f"it was ended because rank {seen} made no progress: {first.why}"
         self.has_seen_hang = True
-        message = "\n".join(lines)[:STACK_MAX_CHARS]
-        return Hang(rank, _hung(local_rank, message, stacks, time.monotonic() - self._began), node_rank)
+        message = description(why, dump.verdict, file, stacks)
+        return Hang(rank, hung_failure(local_rank, message, stacks, time.monotonic() - self._began), node_rank)
 
     def _place_of(self, rank: int) -> tuple[int | None, int]:
         """A rank's node, None for this one, and its local rank there. Also for workers that have ended."""
@@ -422,41 +402,5 @@ class Inspection:
         return place_of(self._group.nodes, rank)
 
 
-def _hung(local_rank: int, message: str, stacks: RankStacks | None, ran_s: float) -> ProcessFailure:
-    """The failure of a worker that hangs. The agent ends it only after this."""
-    from holdfast.errors.failure import Failure, ProcessFailure, data_without_file
-    from holdfast.errors.kind import FailureKind
-
-    record = Failure(
-        local_rank=local_rank,
-        host=os.uname().nodename if stacks is None else stacks.host,
-        pid=0 if stacks is None else stacks.pid,
-        exit_code=-signal.SIGTERM,
-        kind=FailureKind.HANG,
-        message=message,
-        where="" if stacks is None else _where(stacks.text),
-        ran_s=ran_s,
-        timestamp=time.time(),
-        error_file_data=data_without_file(-signal.SIGTERM),
-    )
-    return ProcessFailure.of(record)
-
-
 def _key(name: str, node: int | str) -> str:
     return f"holdfast/stacks/{name}/{node}"
-
-
-def _main_stack(text: str) -> list[str]:
-    from holdfast.stacks.parse import parse
-
-    stacks = parse(text)
-    if stacks.main is None:
-        return [stacks.state] if stacks.state else []
-    frames = (f'  File "{frame.file}", line {frame.line} in {frame.function}' for frame in stacks.main.frames)
-    return ["Main thread (most recent call first):", *frames]
-
-
-def _where(text: str) -> str:
-    from holdfast.errors.diagnosis import where_in
-
-    return where_in("\n".join(_main_stack(text)))

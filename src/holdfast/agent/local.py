@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import select
 import signal
-import sys
 import time
 
 from holdfast.agent.core_model import HangFound, Phase, SetFailed, WorkerExited
-from holdfast.agent.environment import substitute_local_rank, worker_environment
+from holdfast.agent.environment import HEALTH_CHECK_PORT, line_prefixes, worker_arguments, worker_environment
 from holdfast.agent.group import RunResult
 from holdfast.agent.inspection import Inspection
 from holdfast.agent.shared_memory import WorkerPages
 from holdfast.agent.simple import SimpleElasticAgent, outline
 from holdfast.agent.state import WorkerState
 from holdfast.agent.survivors import Survivors
+from holdfast.agent.timers import Timers
 from holdfast.agent.uninterruptible import UninterruptibleWatch, timeout_from_environment
 from holdfast.logger import get_logger
 from holdfast.metrics import prof
@@ -38,22 +38,9 @@ if TYPE_CHECKING:
     from holdfast.processes import LogsSpecs, PContext, RunProcsResult
     from holdfast.torchstore import TorchStoreServer
     from holdfast.warm.template import Template
-    from holdfast.watchdog import FileTimerRequest, FileTimerServer
 
-ENABLE_FILE_TIMER = "TORCHELASTIC_ENABLE_FILE_TIMER"
-TIMER_FILE = "TORCHELASTIC_TIMER_FILE"
-HEALTH_CHECK_PORT = "TORCHELASTIC_HEALTH_CHECK_PORT"
 PREFIX_TEMPLATE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
 PAGE = "HOLDFAST_WORKER_PAGE"
-
-RUN_PATH = ("holdfast.cli.worker_command", "run_script_path")
-"""The function that `holdfast run --run-path` runs. Its first argument is the script."""
-
-PORT_MAX = (1 << 16) - 1
-PORT_MAX_DIGITS = 5
-
-HEALTH_CHECK_TIMEOUT_S = 60
-"""The longest time since the last progress for the health check to report the agent as healthy."""
 
 log = get_logger(__name__)
 
@@ -87,9 +74,8 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._prefix_template = log_line_prefix_template or os.environ.get(PREFIX_TEMPLATE)
         self._health_check_server = health_check_server
         self._pcontext: PContext | None = None
-        self._watchdog: FileTimerServer | None = None
-        self._timer_file = ""
-        self._expired_timers: dict[int, str] = {}
+        run_id = self._worker_group.spec.rdzv_handler.get_run_id
+        self._timers = Timers(run_id, self._event_writer.watchdog)
         self._has_asked_others = False
         self._seen: RunProcsResult | None = None
         settings = self._settings
@@ -100,7 +86,11 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._survivors = Survivors(self._worker_group, self._run_events)
         self._hang_node: int | None = None
         warm = settings.warm if warm is None else warm
-        self._template = self._make_template(warm) if warm else None
+        self._template: Template | None = None
+        if warm:
+            from holdfast.agent.warm_start import template_for
+
+            self._template = template_for(spec, start_method, warm)
         self._registered = ""
         self._told_late_crashes: set[int] = set()
 
@@ -134,17 +124,16 @@ class LocalElasticAgent(SimpleElasticAgent):
         pages = self._pages.open(envs)
         for rank, path in pages.items():
             envs[rank][PAGE] = path
-        self._setup_local_watchdog(envs)
-        self._expired_timers.clear()
+        self._timers.begin(envs)
         assert spec.entrypoint is not None
         try:
             self._pcontext = start_processes(
                 name=spec.role,
                 entrypoint=spec.entrypoint,
-                args={rank: self._arguments(spec, rank) for rank in envs},
+                args={rank: worker_arguments(spec, rank) for rank in envs},
                 envs=envs,
                 logs_specs=self._logs_specs,
-                log_line_prefixes=self._prefixes(envs),
+                log_line_prefixes=line_prefixes(self._prefix_template, envs),
                 start_method=self._start_method,
                 numa_options=spec.numa_options,
                 duplicate_stdout_filters=spec.duplicate_stdout_filters,
@@ -201,41 +190,6 @@ class LocalElasticAgent(SimpleElasticAgent):
 
         in_order(result.failures)[0][1].survivors = tuple(self._survivors.where())
 
-    def _make_template(self, warm: bool | Sequence[str]) -> Template | None:
-        """The template that workers are forked from; None if they cannot be forked."""
-        from holdfast.warm.template import Template
-
-        spec = self._worker_group.spec
-        modules = None if isinstance(warm, bool) else warm
-        if not isinstance(spec.entrypoint, str):
-            if self._start_method == "fork":
-                return None  # they are forked from this process
-            name = getattr(spec.entrypoint, "__module__", "")
-            if (name, getattr(spec.entrypoint, "__name__", "")) == RUN_PATH:
-                return Template([sys.executable], modules, str(spec.args[0]))
-            return Template([sys.executable], modules, getattr(sys.modules.get(name), "__file__", None))
-        command = [spec.entrypoint, *map(str, spec.args)]
-        if command[1:2] != ["-u"]:
-            log.warning("no warm start: %s is not a Python program that holdfast started", spec.entrypoint)
-            return None
-        return Template(command, modules)
-
-    def _arguments(self, spec: WorkerSpec, local_rank: int) -> tuple[Any, ...]:
-        if not isinstance(spec.entrypoint, str):
-            return spec.args
-        return tuple(substitute_local_rank(str(argument), local_rank) for argument in spec.args)
-
-    def _prefixes(self, envs: dict[int, dict[str, str]]) -> dict[int, str] | None:
-        if not self._prefix_template:
-            return None
-        from string import Template
-
-        template = Template(self._prefix_template)
-        return {
-            rank: template.safe_substitute(role_name=env["ROLE_NAME"], rank=env["RANK"], local_rank=str(rank))
-            for rank, env in envs.items()
-        }
-
     def _event_log_path(self) -> str | None:
         run = self._run_directory()
         return None if run is None else run.events
@@ -251,7 +205,8 @@ class LocalElasticAgent(SimpleElasticAgent):
         assert self._pcontext is not None
         poll = select.poll()
         poll.register(self._pcontext, select.POLLIN)
-        for source in (self._watchdog, self._unserved_store(worker_group), worker_group.spec.rdzv_handler.fileno()):
+        self._timers.register(poll)
+        for source in (self._unserved_store(worker_group), worker_group.spec.rdzv_handler.fileno()):
             if source is not None:
                 poll.register(source, select.POLLIN)
         if self._state.phase is Phase.RUNNING:  # workers that are being stopped are not inspected
@@ -267,11 +222,10 @@ class LocalElasticAgent(SimpleElasticAgent):
         """The times until events that no descriptor reports."""
         assert self._pcontext is not None
         look_in_s = self._inspection.wait_s() if self._state.phase is Phase.RUNNING else None
-        expires = None if self._watchdog is None else self._watchdog.next_deadline()
         until = self._state.until
         waits_s = (
             0.0 if self._pcontext.has_news else None,
-            None if expires is None else max(0.0, expires - time.time()),
+            self._timers.wait_s(),
             None if until is None else max(0.0, until - time.monotonic()),
             spec.monitor_interval if spec.rdzv_handler.needs_polling else None,
             None if self._stuck_watch is None else self._stuck_watch.interval_s,
@@ -292,20 +246,18 @@ class LocalElasticAgent(SimpleElasticAgent):
         store = self._unserved_store(worker_group)
         if store is not None and store.has_clients():
             store.start()
-        if self._watchdog is not None:
-            self._watchdog.read()
-            now = time.time()
-            overdue = self._watchdog.get_expired_timers(now).keys()
-            if overdue:  # after the watchdog kills, it is too late to ask
-                local_ranks = [rank for rank, pid in self._pcontext.pids().items() if pid in overdue]
-                self._survivors.take_overdue(local_ranks, "a timer expired")
-            self._watchdog.expire(now)
+        self._timers.look(self._ask_overdue)
         ended = self._seen = self._pcontext.wait(0)
         if ended is None:
             return RunResult(WorkerState.HEALTHY)
         if self._pcontext.is_fenced and not ended.is_failed():
             return RunResult(WorkerState.STOPPED)
         return self._result_of(worker_group, ended)
+
+    def _ask_overdue(self, pids: list[int]) -> None:
+        assert self._pcontext is not None
+        local_ranks = [rank for rank, pid in self._pcontext.pids().items() if pid in pids]
+        self._survivors.take_overdue(local_ranks, "a timer expired")
 
     def _look(self, worker_group: WorkerGroup) -> Event | None:
         news = super()._look(worker_group)
@@ -416,13 +368,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         return pid is not None
 
     def _explain(self, failure: ProcessFailure) -> None:
-        scopes = self._expired_timers.get(failure.pid)
-        if scopes is not None and not failure.has_error_file():
-            from holdfast.errors.kind import FailureKind
-
-            failure.message = f"a timer expired in {scopes}; the watchdog ended the worker"
-            failure.kind = FailureKind.TIMEOUT
-            failure.where = failure.where or self._survivors.place_of(failure.local_rank)
+        self._timers.explain(failure, lambda: self._survivors.place_of(failure.local_rank))
 
     def _before_exit_barrier(self) -> None:
         self._inspection.workers_ended()
@@ -453,9 +399,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         try:
             self._end_attempt(death_sig, timeout)
         finally:
-            if self._watchdog is not None:
-                self._watchdog.stop()
-                self._watchdog = None
+            self._timers.close()
             # A node that leaves gives back its lease, and the other nodes go on.
             if self._is_interrupted and self._worker_group.spec.rdzv_handler.counts_restarts:
                 self._raise_if_stuck()
@@ -477,10 +421,8 @@ class LocalElasticAgent(SimpleElasticAgent):
             if self._pcontext is not None:
                 self._close(self._pcontext, death_sig, timeout)
         finally:
-            # After the workers have ended: a worker that leaves a timed section while it exits looks for the pipe. The
-            # pipe stays for the next attempt, because a disk that is full by then has no room for a new one.
-            if self._watchdog is not None:
-                self._watchdog.forget()
+            # After the workers have ended: a worker that leaves a timed section while it exits looks for the pipe.
+            self._timers.attempt_ended()
 
     def _close(self, context: PContext, death_sig: signal.Signals, timeout: float) -> None:
         try:
@@ -493,56 +435,14 @@ class LocalElasticAgent(SimpleElasticAgent):
                     context.close(timeout=0)
             raise
 
-    # Watchdog and health
-
-    def _setup_local_watchdog(self, envs: dict[int, dict[str, str]]) -> None:
-        if os.environ.get(ENABLE_FILE_TIMER) != "1":
-            return
-        if self._watchdog is None:
-            from holdfast.watchdog import FileTimerServer
-
-            self._timer_file = os.environ.get(TIMER_FILE) or os.path.join(
-                os.environ.get("TMPDIR", "/tmp"),  # noqa: S108 - the name is random, and the pipe is private
-                f"watchdog_timer_{os.urandom(16).hex()}",
-            )
-            run_id = self._worker_group.spec.rdzv_handler.get_run_id()
-            self._watchdog = FileTimerServer(self._timer_file, run_id, log_event=self._log_watchdog_event)
-            self._watchdog.start(in_thread=False)
-        for env in envs.values():
-            env[TIMER_FILE] = self._timer_file
-
-    def _log_watchdog_event(self, name: str, request: FileTimerRequest | None) -> None:
-        scope = "" if request is None else request.scope_id
-        if request is not None and name == "timer expired":
-            self._expired_timers.setdefault(request.worker_pid, scope)
-        self._event_writer.watchdog(name, None if request is None else request.worker_pid, scope)
+    # Health
 
     def _setup_healthcheck(self) -> None:
         """Start the health check. It runs from before the rendezvous until after the exit barrier."""
-        if self._health_check_server is None:
-            text = os.environ.get(HEALTH_CHECK_PORT)
-            if text is None:
-                return
-            host, _, port = text.rpartition(":")
-            if not port.isdecimal() or len(port) > PORT_MAX_DIGITS or int(port) > PORT_MAX:
-                log.warning("no health check: %s=%r is not a port's number", HEALTH_CHECK_PORT, text)
-                return
-            from holdfast.agent.health import create_healthcheck_server
-
-            self._health_check_server = create_healthcheck_server(
-                self._get_alive_time, int(port), HEALTH_CHECK_TIMEOUT_S, host.strip("[]")
-            )
-        try:
+        text = os.environ.get(HEALTH_CHECK_PORT)
+        if self._health_check_server is not None:
             self._health_check_server.start()
-        except OSError as error:
-            text = os.environ.get(HEALTH_CHECK_PORT)
-            if text is None:  # a server of the user's own
-                raise
-            from holdfast.errors.tree import InputError
+        elif text is not None:
+            from holdfast.agent.health import open_health_check
 
-            raise InputError(f"{HEALTH_CHECK_PORT}={text}: cannot listen there: {error.strerror or error}") from error
-
-    def _get_alive_time(self) -> float:
-        """The time of the last progress: the watchdog's, or else now, because an agent that only waits is healthy."""
-        watchdog = self._watchdog
-        return time.time() if watchdog is None else float(watchdog.get_last_progress_time())
+            self._health_check_server = open_health_check(text, self._timers.last_progress)

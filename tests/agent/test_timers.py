@@ -1,0 +1,66 @@
+"""The watchdog of an agent: it starts if the user wants it, and explains what it ended."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+import pytest
+
+from holdfast.agent.timers import ENABLE_FILE_TIMER, TIMER_FILE, Timers
+from holdfast.errors import ProcessFailure
+from holdfast.errors.kind import FailureKind
+from holdfast.watchdog import FileTimerRequest
+
+
+@pytest.fixture
+def timers(monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    recorded = []
+    made = Timers(lambda: "run", lambda *what: recorded.append(what))
+    made.recorded = recorded
+    yield made
+    made.close()
+    assert os.listdir(tmp_path) == []
+
+
+def test_nothing_is_made_unless_the_user_wants_it(timers, monkeypatch):
+    monkeypatch.delenv(ENABLE_FILE_TIMER, raising=False)
+    envs = {0: {}}
+    timers.begin(envs)
+    assert envs == {0: {}}
+    assert timers.wait_s() is None
+    assert abs(timers.last_progress() - time.time()) < 60, "an agent that only waits is healthy"
+
+
+def test_a_worker_that_took_too_long_is_asked_ended_and_explained(timers, monkeypatch):
+    monkeypatch.setenv(ENABLE_FILE_TIMER, "1")
+    envs = {0: {}, 1: {}}
+    timers.begin(envs)
+    assert envs[0][TIMER_FILE] == envs[1][TIMER_FILE]
+    worker = os.fork()
+    if worker == 0:
+        time.sleep(600)
+        os._exit(0)
+    try:
+        request = FileTimerRequest(worker_pid=worker, scope_id="loading", expiration_time=time.time() - 1, signal=9)
+        with open(envs[0][TIMER_FILE], "w") as pipe:
+            pipe.write(request.to_json() + "\n")
+        poll = select.poll()
+        timers.register(poll)
+        assert poll.poll(60_000)
+        asked = []
+        timers.look(asked.extend)
+    finally:
+        _, status = os.waitpid(worker, 0)
+    assert asked == [worker]
+    assert os.WTERMSIG(status) == 9
+    failure = ProcessFailure(0, worker, -9, "")
+    timers.explain(failure, lambda: "/srv/train.py:7")
+    assert failure.message == "a timer expired in loading; the watchdog ended the worker"
+    assert (failure.kind, failure.where) == (FailureKind.TIMEOUT, "/srv/train.py:7")
+    timers.begin(envs)
+    again = ProcessFailure(0, worker, -9, "")
+    timers.explain(again, lambda: "")
+    assert again.kind is not FailureKind.TIMEOUT, "the next attempt begins anew"
