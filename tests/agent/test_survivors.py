@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent import WorkerState, survivors
-from holdfast.agent.local import ENABLE_FILE_TIMER
+from holdfast.agent.timers import ENABLE_FILE_TIMER
 from holdfast.agent.uninterruptible import UninterruptibleWatch
 from holdfast.errors.kind import FailureKind
 
