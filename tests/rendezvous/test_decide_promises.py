@@ -28,7 +28,7 @@ from holdfast.coordination.model import Delete, Put, Transaction
 from holdfast.errors.kind import FailureKind
 from holdfast.rendezvous.admission import BATCH_S, HOLD_BACK_S, LOSSES_MAX
 from holdfast.rendezvous.decide import decide, registration
-from holdfast.rendezvous.decision import NO_RECORD, Join, Leave, Settings, Start, identity_of
+from holdfast.rendezvous.decision import NO_RECORD, Join, Leave, Settings, Start
 from holdfast.rendezvous.records import GENERATION_MAX, Arrivals, BreakKind, Broken, Fingerprint, Node, Short, encode
 from holdfast.rendezvous.restarts import STEADY_S
 from holdfast.rendezvous.view import View
@@ -143,17 +143,40 @@ def test_a_leader_whose_lease_has_lapsed_cannot_know_that_all_have_stopped():
 def test_a_node_joins_strangers_only_when_the_workers_that_they_know_nothing_of_are_gone():
     """The store lost its data, and nodes that had never heard of this node's job have begun another one."""
     theirs = replace(generation(nodes=("b.1",)), job="theirs")
-    ours = replace(generation(nodes=("d.1",)), job="ours")
-    view = view_of(leader="b.1", made=theirs, is_whole=False)
-    knows = member(published=None, seen=identity_of(view), known=1, missing=ours, lost_at=NOW - 1)
-    settings = replace(SETTINGS, lease_s=3.0)
-    waits = decide(view, knows, NOW, settings, KEYS)
+    ours = replace(generation(nodes=("d.1",)), job="ours", lease_s=3.0)
+    view, empty = view_of(leader="b.1", made=theirs, is_whole=False), view_of(leader="b.1", is_whole=False)
+    knows = member(published=None, newest=ours, known=1, known_lease_s=3.0, missing=ours, lost_at=NOW - 1)
+    waits = decide(view, knows, NOW, SETTINGS, KEYS)
     assert (waits.actions, waits.wake_at) == ((), NOW + 2)
-    assert decide(view, knows, NOW + 2, settings, KEYS).actions == (Join(),)
-    for anew in (replace(knows, missing=None), replace(knows, missing=replace(ours, job="theirs"))):
-        assert decide(view, anew, NOW, settings, KEYS).actions == (Join(),)
-    longer = decide(view, replace(knows, known_lease_s=5.0), NOW, settings, KEYS)
-    assert longer.wake_at == NOW + 4
+    assert decide(view, waits.me, NOW + 2, SETTINGS, KEYS).actions == (Join(),)
+    assert decide(empty, waits.me, NOW + 1, SETTINGS, KEYS).actions == (), "also if the store loses its data again"
+    same = replace(ours, job="theirs")
+    for anew in (replace(knows, newest=None, missing=None), replace(knows, newest=same, missing=same)):
+        assert decide(view, anew, NOW, SETTINGS, KEYS).actions == (Join(),)
+
+
+def test_a_leader_waits_for_the_nodes_of_a_job_that_only_others_know():
+    """Its number is no larger than that of the leader's own generation, because numbers begin again with each job."""
+    settings = replace(SETTINGS, lease_s=3.0)
+    ours = replace(generation(nodes=("a.1", "b.1")), job="ours")
+    record = (1, 10, "ours")
+    published = replace(offer("a", 29500), stopped=1, lease_s=3.0, job="ours")
+    mine = {"settings": settings, "published": published, "offer": published, "stopped": 1, "enough_since": NOW - 9}
+    mine |= {
+        "known": 1,
+        "last": ours,
+        "newest": ours,
+        "licence": record,
+        "lost": record,
+        "lost_at": NOW - 1,
+        "said_at": NOW,
+    }
+    view = view_of(leader="a.1", nodes={"a.1": 1, "b.1": 1, "d.1": 1}, seen_at={"d.1": NOW - 1})
+    assert made_by(lead(view, **mine)).number == 2
+    view.nodes["d.1"] = replace(view.nodes["d.1"], known_job="another")
+    waits = lead(view, **mine)
+    assert (waits.actions, waits.wake_at) == ((), NOW + 2)
+    assert made_by(lead(view, now=NOW + 2, **mine)).number == 2
 
 
 def test_what_a_leader_decided_for_another_store_means_nothing_to_a_new_one():

@@ -34,7 +34,7 @@ from holdfast.rendezvous.node_rules import my_part
 from holdfast.rendezvous.records import encode
 
 if TYPE_CHECKING:
-    from holdfast.rendezvous.records import Keys
+    from holdfast.rendezvous.records import Generation, Keys
     from holdfast.rendezvous.view import View
 
 
@@ -65,7 +65,8 @@ def registration(me: Me, keys: Keys) -> Transaction:
     """
     assert me.offer is not None
     key = keys.node(me.node)
-    offer = replace(me.offer, running=me.running, stopped=me.stopped, known=me.known)
+    known_job = "" if me.newest is None else me.newest.job
+    offer = replace(me.offer, running=me.running, stopped=me.stopped, known=me.known, known_job=known_job)
     puts = (Put(key, encode(offer), me.lease), Put(keys.alive_of(me.node), b"", me.lease))
     return Transaction((absent(key), absent(keys.end)), puts)
 
@@ -77,11 +78,23 @@ def _remember(view: View, me: Me, now: float) -> Me:
         return me
     lost, before = me.seen, me.newest
     me = replace(me, seen=seen)
+    if generation is not None and before is not None and generation.job != before.job:
+        me = replace(me, held_off_until=max(me.held_off_until, _gone_by(me, before, now)))
     if generation is not None:
         me = replace(me, newest=generation, known_lease_s=max(me.known_lease_s, generation.lease_s))
         if generation.number > me.known:
             return replace(me, known=generation.number)
     return replace(me, lost=lost, lost_at=now, missing=before)
+
+
+def _gone_by(me: Me, lost: Generation, now: float) -> float:
+    """When the workers of a lost generation are certainly gone.
+
+    The store lost its data, and nodes that had never heard of our job began another one. They cannot know whom to wait
+    for, so a node that does know must not join them before that.
+    """
+    lost_at = me.lost_at if me.missing == lost else now
+    return lost_at + max(me.known_lease_s, me.offer.lease_s if me.offer else 0.0)
 
 
 def _is_declared_lost(view: View, me: Me) -> bool:

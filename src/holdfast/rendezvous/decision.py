@@ -117,6 +117,9 @@ class Me(Struct, frozen=True):
     """The generation of the record `lost`."""
     lost_at: float = float("-inf")
     """When the loss of the record `lost` was noticed."""
+    held_off_until: float = float("-inf")
+    """Until when this node does not join: workers of a lost generation may live that the job in the store knows nothing
+    of."""
     came_at: float = float("-inf")
     """When this node got its lease."""
     held_until: float = float("inf")

@@ -265,7 +265,12 @@ def _still_away(view: View, me: Me, settings: Settings, now: float) -> float | N
 
     They may not have heard of the loss yet. A node that was silent for the length of a lease has no workers.
     """
-    newer = [view.since.get(name, now) for name, node in view.nodes.items() if _newest(node) > me.known]
+    ours = {generation.job for generation in (me.last, me.newest, me.missing) if generation is not None}
+    newer = [
+        view.since.get(name, now)
+        for name, node in view.nodes.items()
+        if _newest(node) > me.known or (node.known_job and node.known_job not in ours)
+    ]
     if not newer and _has_all_stopped(view, me):
         return None
     # A node that comes to a store without a generation, but has seen one before, cannot know what it has missed.

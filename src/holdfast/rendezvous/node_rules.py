@@ -218,19 +218,20 @@ def _offer(
 ) -> Decision:
     """Keep the store's record of this node's offer up to date."""
     assert me.offer is not None
+    known, known_job = _known_to_tell(me)
     offer = replace(
         me.offer,
         stopped=me.stopped,
         failure=_worth_telling(me.failure),
         job=_job_of(me),
         lease_s=max(settings.lease_s, me.known_lease_s),
-        known=_known_to_tell(me),
+        known=known,
+        known_job=known_job,
     )
     me = replace(me, offer=offer)
     if not me.lease or me.published is None:
-        held_off_until = _beside_lost_workers_until(view, me, now)
-        if held_off_until is not None:
-            return Decision(me, wake_at=first(deadline, held_off_until), status=LOST_WORKERS_STOP)
+        if now < me.held_off_until:
+            return Decision(me, wake_at=first(deadline, me.held_off_until), status=LOST_WORKERS_STOP)
         return Decision(me, (Join(),), deadline, status)
     say_again_at = _say_again_at(me)
     # Also repeat the record as soon as it looks as if somebody had deleted it.
@@ -245,26 +246,14 @@ def _offer(
     return Decision(me, wake_at=first(deadline, say_again_at), status=status)
 
 
-def _beside_lost_workers_until(view: View, me: Me, now: float) -> float | None:
-    """Until when workers of a lost generation may live that the job in the store knows nothing of; None if none may.
+def _known_to_tell(me: Me) -> tuple[int, str]:
+    """The newest generation that this node knows and the job that it saw last, for its record.
 
-    The store lost its data, and nodes that had never heard of our job began another one. They cannot know whom to wait
-    for, so a node that does know joins them only when the lost generation's workers are certainly gone.
-    """
-    if view.generation is None or me.missing is None or view.generation.job == me.missing.job:
-        return None
-    until = me.lost_at + max(me.offer.lease_s if me.offer else 0.0, me.known_lease_s)
-    return until if now < until else None
-
-
-def _known_to_tell(me: Me) -> int:
-    """The newest generation that this node knows, for its record.
-
-    It is not updated with every generation, only for a store that may have lost the last one.
+    They are not updated with every generation, only for a store that may have lost the last one.
     """
     if me.published is None or me.published is SOMETHING or me.said_at < me.lost_at:
-        return me.known
-    return me.published.known
+        return me.known, "" if me.newest is None else me.newest.job
+    return me.published.known, me.published.known_job
 
 
 def _say_again_at(me: Me) -> float:

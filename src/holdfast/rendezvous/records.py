@@ -184,6 +184,8 @@ class Node(Struct, frozen=True):
     addresses: Annotated[tuple[Name, ...], Meta(max_length=INTERFACES_MAX)] = ()
     known: GenerationNumber = 0
     """The newest generation that the node had heard of when it came: the store may have lost the record since."""
+    known_job: IdOrNone = ""
+    """The job of the generation that it had seen last: numbers begin again with each job."""
 
     def __post_init__(self) -> None:
         bound_lines(self, NAME_MAX_CHARS, "host", "address", "role")
