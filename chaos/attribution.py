@@ -34,8 +34,8 @@ to stop at three quarters, and the last renewal may have been a while before.
 LOST_WORDS = (
     "could not renew its lease",
     "the store cannot be reached",
-    "the others went on without this node",
-    "the store that the nodes meet in is gone",
+    "the other nodes continued without this node",
+    "the job's store is gone",
     "keeper",
 )
 """One of these is in what a node says of itself that was cut off, stopped, or lost its keeper."""

@@ -11,7 +11,7 @@ from chaos.kinds import Break
 from told_storms import LEASE_S, Story
 
 NOSPACE = "etcd takes no writes: NOSPACE, its database is full"
-STORE_GONE = "the store at 10.77.0.1:29400 is gone with the node that served it, and the job with it"
+STORE_GONE = "the store at 10.77.0.1:29400 was lost with the node that served it, which ends the job"
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def test_a_node_does_not_start_other_workers_than_it_offered():
         (action,) = actions(view_of(leader="b.1", made=made, is_whole=False), member())
         broken = msgspec.json.decode(written(action, KEYS.broken).value, type=Broken)
         assert (broken.generation, broken.kind) == (1, BreakKind.LOST)
-        assert broken.reason.startswith("a does not start what generation 1 lists for it")
+        assert broken.reason.startswith("a does not start its workers of generation 1")
 
 
 def test_a_job_whose_numbers_are_spent_ends_and_says_why():
@@ -70,7 +70,7 @@ def test_a_job_whose_numbers_are_spent_ends_and_says_why():
         if number < GENERATION_MAX:
             assert made_by(decision).number == GENERATION_MAX
         else:
-            assert "give another --rdzv-id" in ended_by(decision).reason
+            assert "choose another --rdzv-id" in ended_by(decision).reason
 
 
 def test_a_number_is_never_used_again_also_when_the_store_has_lost_the_record():
@@ -251,7 +251,7 @@ def test_a_node_that_looks_lost_because_its_records_were_deleted_is_given_the_ti
     mine = {"settings": settings, "published": published, "offer": published, "stopped": 1}
     waits = lead(view, **mine)
     assert (waits.actions, waits.wake_at) == ((), NOW + 2)
-    assert "nobody saw the lease of c end" in waits.status
+    assert "the lease of c was not seen to end" in waits.status
     assert made_by(lead(view, now=NOW + 2, **mine)).number == 2
 
 
@@ -376,7 +376,7 @@ def test_a_machine_that_was_lost_again_and_again_is_held_back_and_knows_why():
     assert lead(view, now=NOW + HOLD_BACK_S, running=1, stop_by=NOW + 99).actions
     made = replace(generation(nodes=("a.1", "b.1")), arrivals=Arrivals(0, (("c", 2),)))
     spare = decide(view_of(leader="a.1", made=made, is_whole=False), member("c.1"), NOW, SETTINGS, KEYS)
-    assert spare.status == "2 nodes run; this one was lost 2 times, and is let in when it has stayed for 5 s"
+    assert spare.status == "2 nodes run; this one was lost 2 times; it is let in again after staying for 5 s"
 
 
 def over(nodes, kind=BreakKind.LOST, losses=(), joining=(), settings=ELASTIC, now=NOW, seen_at=None, ran_s=3, **me):

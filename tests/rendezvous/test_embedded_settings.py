@@ -28,9 +28,9 @@ def test_a_place_is_reached_with_what_the_settings_say():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"endpoint": ""}, "--rdzv-endpoint HOST:PORT is needed, the address of the node that serves the store"),
-        ({"endpoint": "a:0"}, "several nodes have to agree on a port"),
-        ({"store_type": "file"}, "--rdzv-conf store_type=file: only tcp is there"),
+        ({"endpoint": ""}, "give --rdzv-endpoint HOST:PORT, the address of the node that serves the store"),
+        ({"endpoint": "a:0"}, "several nodes need the same port"),
+        ({"store_type": "file"}, "--rdzv-conf store_type=file: only tcp is supported"),
         ({"endpoint": "node7"}, "--rdzv-endpoint node7:29400: .* set HOLDFAST_TOKEN"),
         ({"ssl_cert": "me.pem", "ssl_cert_key": "me.key"}, "TLS needs all three on every node"),
         ({"is_host": "perhaps"}, "--rdzv-conf is_host=perhaps"),

@@ -171,7 +171,7 @@ def test_an_unreadable_end_is_an_end(alone):
 def test_an_unreadable_leader_is_taken_away_and_somebody_leads(alone):
     alone.write(KEYS.leader, b"\xff\xfe")
     effects = alone.steps()
-    assert [effect.what for effect in of_kind(Transact, effects)][:2] == ["nobody leads", "lead"]
+    assert [effect.what for effect in of_kind(Transact, effects)][:2] == ["no leader", "lead"]
     assert alone.known[KEYS.leader].value == b"a.1"
     assert of_kind(Stop, effects) == []
 

@@ -80,7 +80,7 @@ def test_holdfasts_store_is_known_by_its_greeting():
 
 def test_holdfasts_store_is_known_by_its_refusal():
     """It does not greet other users of its machine."""
-    with speaker(frame(THE_CONNECTION, encode(Failed(Reason.REFUSED, "the store is user 1000's")))) as port:
+    with speaker(frame(THE_CONNECTION, encode(Failed(Reason.REFUSED, "the store belongs to user 1000")))) as port:
         assert identify(HOST, port).kind is Kind.HOLDFAST
 
 

@@ -220,4 +220,4 @@ def test_a_port_that_says_nothing_or_is_the_stores_is_no_bad_input(held, caplog)
     assert "says nothing" not in caplog.text
     with listening() as port:
         asyncio.run(embedded(port).look_who_listens())
-    assert f"port {port} of this machine is used by something that says nothing" in caplog.text
+    assert f"port {port} of this machine is used by a program that does not answer" in caplog.text

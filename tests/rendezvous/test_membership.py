@@ -280,9 +280,7 @@ def test_a_place_that_refuses_connections_is_no_store_any_more_when_it_did_for_t
     talk.now = began + TTL_S * GONE_AT
     assert Stop not in kinds(talk.step()), "the next attempt may succeed: it is not over yet"
     talk.membership.unavailable(KeepAlive(1), talk.now, is_gone=True)
-    assert [effect.reason for effect in talk.step() if isinstance(effect, Stop)] == [
-        "the store that the nodes meet in is gone"
-    ]
+    assert [effect.reason for effect in talk.step() if isinstance(effect, Stop)] == ["the job's store is gone"]
 
 
 def test_a_store_that_was_replaced_by_one_that_knows_the_token_is_gone_at_once():
@@ -290,9 +288,7 @@ def test_a_store_that_was_replaced_by_one_that_knows_the_token_is_gone_at_once()
     talk = Talk(store_may_return=False)
     talk.run()
     talk.membership.unavailable(KeepAlive(1), talk.now, is_gone=True, is_proven=True)
-    assert [effect.reason for effect in talk.step() if isinstance(effect, Stop)] == [
-        "the store that the nodes meet in is gone"
-    ]
+    assert [effect.reason for effect in talk.step() if isinstance(effect, Stop)] == ["the job's store is gone"]
 
 
 def test_a_place_that_may_have_a_store_again_is_waited_for():
@@ -371,7 +367,7 @@ def test_a_store_whose_records_can_never_be_read_is_given_up(talk):
     assert Leave not in kinds(talk.step())
     talk.membership.unreadable(1)
     (left,) = [effect for effect in talk.step() if isinstance(effect, Leave)]
-    assert "cannot be read" in left.reason
+    assert "are unreadable" in left.reason
 
 
 def test_a_node_without_a_lease_believes_that_the_store_is_gone_as_late():

@@ -20,7 +20,7 @@ from holdfast.rendezvous.records import End, EndKind, Failure
 ETCD = Reasons("job7", "etcd at etcd0:2379", may_return=True, join_timeout_s=600.0)
 STORE = Reasons("job7", "the store at node0:29400", may_return=False, join_timeout_s=600.0)
 
-SURVIVES = "; a job that meets in etcd (--rdzv-backend etcd) survives that"
+SURVIVES = "; with --rdzv-backend etcd, a job survives this"
 FAILURE = Failure("a.1", "node1", 3, 1, 4711, 1, "no more data", 0)
 
 
@@ -35,7 +35,7 @@ FAILURE = Failure("a.1", "node1", 3, 1, 4711, 1, "no more data", 0)
             RendezvousConnectionError("etcd at etcd0:2379 lost data"),
         ),
         (STORE, InputError("--local-addr x: no"), InputError("--local-addr x: no")),
-        (STORE, KeyError("x"), PlatformError("holdfast has a bug: KeyError: 'x'")),
+        (STORE, KeyError("x"), PlatformError("bug in holdfast: KeyError: 'x'")),
     ],
 )
 def test_an_error_is_explained(reasons, error, expected):
@@ -54,7 +54,7 @@ def test_an_error_is_explained(reasons, error, expected):
             STORE,
             Left(End(EndKind.SUCCEEDED, "all done"), ""),
             RendezvousClosedError,
-            "run 'job7' has ended before (succeeded: all done); give another --rdzv-id",
+            "run 'job7' has already ended (succeeded: all done); choose another --rdzv-id",
         ),
         (
             STORE,
@@ -72,13 +72,13 @@ def test_an_error_is_explained(reasons, error, expected):
             STORE,
             Left(None, "", store_is_gone=True, replaced="another store answers"),
             RendezvousConnectionError,
-            f"another store answers; this job ended with the old one{SURVIVES}",
+            f"another store answers; the job ended with the old store{SURVIVES}",
         ),
         (
             STORE,
             Left(None, "", store_is_gone=True),
             RendezvousConnectionError,
-            f"the store at node0:29400 is gone with the node that served it, and the job with it{SURVIVES}",
+            f"the store at node0:29400 was lost with the node that served it, which ends the job{SURVIVES}",
         ),
         (
             ETCD,
@@ -90,7 +90,7 @@ def test_an_error_is_explained(reasons, error, expected):
             ETCD,
             Left(None, "", is_cut_off=True, trouble="etcd at etcd0:2379 does not answer: refused"),
             RendezvousConnectionError,
-            "etcd at etcd0:2379 could not be reached for 600 s: it does not answer: refused",
+            "etcd at etcd0:2379 could not be reached for 600 s: refused",
         ),
         (
             ETCD,

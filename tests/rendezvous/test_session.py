@@ -149,7 +149,7 @@ def test_one_request_for_stacks_at_a_time_and_only_in_its_round():
 
 @pytest.mark.parametrize(
     ("backend", "named", "trouble"),
-    [("c10d", "nobody serves a store at ENDPOINT", "could not be reached"), ("etcd", "etcd at ENDPOINT", "it ")],
+    [("c10d", "no store is running at ENDPOINT", "could not be reached"), ("etcd", "etcd at ENDPOINT", "onnection refused")],
 )
 def test_a_store_that_is_not_there_yet_is_named_once(backend, named, trouble, caplog, monkeypatch):
     monkeypatch.setattr(session, "SAY_AFTER_S", 0.0)
@@ -176,7 +176,7 @@ def test_an_agent_that_comes_after_the_end_does_not_begin_the_job_anew():
         await told.seek()
         error = (await told.told(Broke)).error
         assert isinstance(error, RendezvousClosedError)
-        assert "run 'run' has ended before this agent could join it (closed: somebody closed it)" in str(error)
+        assert "run 'run' ended before this agent could join it (closed: somebody closed it)" in str(error)
 
     run(story)
 
@@ -194,7 +194,7 @@ def test_a_bug_that_ends_the_loop_is_told_and_the_store_is_closed():
         told.session.let_go()  # as the bridge does
         host, _, port = told.endpoint.rpartition(":")
         async with EmbeddedStore(host, int(port), token=b"", users=frozenset()) as client:
-            with pytest.raises(StoreUnavailableError, match="nobody serves"):
+            with pytest.raises(StoreUnavailableError, match="no store is running"):
                 await client.get("x")
 
     async def tell():

@@ -288,7 +288,7 @@ def test_more_keys_than_values_set_nothing(our_store):
 
 def test_the_message_says_which_value_is_no_number(our_store):
     our_store.set("key", "text")
-    with pytest.raises(ValueError, match=r"^the value of 'key' is no number: b'text'$"):
+    with pytest.raises(ValueError, match=r"^the value of 'key' is not a number: b'text'$"):
         our_store.add("key", 1)
 
 

@@ -137,7 +137,7 @@ def test_a_given_port_is_used_by_a_single_node_too(create):
         ({"nodes": (2, 2), "endpoint": "node:x:c", "rank": 0}, "--rdzv-endpoint 'node:x:c'"),
         ({"nodes": (2, 2), "endpoint": "a:x", "rank": 0}, "--rdzv-endpoint 'a:x'.*HOST:PORT"),
         ({"backend": "nonsense"}, "--rdzv-backend 'nonsense'.*c10d.*static"),
-        ({"backend": "c10d", "nodes": (2, 2)}, "--rdzv-backend c10d: --rdzv-endpoint HOST:PORT is needed"),
+        ({"backend": "c10d", "nodes": (2, 2)}, "--rdzv-backend c10d: give --rdzv-endpoint HOST:PORT"),
         ({"backend": "etcd-v2"}, "etcd-v2: etcd has removed its v2 API; write --rdzv-backend etcd"),
         ({"nodes": (0, 1)}, "at least one"),
         ({"nodes": (2, 1)}, "fewer"),

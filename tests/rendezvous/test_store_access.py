@@ -41,12 +41,12 @@ def test_networks_are_of_both_kinds_and_an_address_is_a_small_one():
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"store_users": "no-such-user"}, "store_users=no-such-user: there is no user 'no-such-user' here; write num"),
-        ({"store_users": "4294967295"}, "there is no user '4294967295' here"),
-        ({"store_users": "9" * 5_000}, "there is no user '999"),
-        ({"store_users": "1++2"}, "there is no user '' here"),
-        ({"store_users": "²"}, "there is no user '²' here"),
-        ({"store_users": "a\0b"}, "there is no user"),
+        ({"store_users": "no-such-user"}, "store_users=no-such-user: unknown user 'no-such-user'; write user"),
+        ({"store_users": "4294967295"}, "unknown user '4294967295'"),
+        ({"store_users": "9" * 5_000}, "unknown user '999"),
+        ({"store_users": "1++2"}, "unknown user ''"),
+        ({"store_users": "²"}, "unknown user '²'"),
+        ({"store_users": "a\0b"}, "unknown user"),
         ({"store_peers": "node7"}, "store_peers=node7: 'node7' is neither an address nor a network; write addresses"),
         ({"store_peers": "10.0.0.0/33"}, "'10.0.0.0/33' is neither an address nor a network"),
         ({"store_peers": "+".join(["10.0.0.1"] * (LISTED_MAX + 1))}, f"{LISTED_MAX + 1} of them; {LISTED_MAX} are"),

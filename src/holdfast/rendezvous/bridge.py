@@ -143,7 +143,7 @@ class Bridge:
         try:
             self._thread.call(self.session.end(patience_s), patience_s + LEAVE_TIMEOUT_S)
         except (CoordinationError, TimeoutError, OSError) as error:
-            log.info("left %s without a farewell: %s", self._place, error)
+            log.info("could not tell %s that this node leaves: %s", self._place, error)
             return False
         finally:
             has_ended = self._thread.close()
@@ -160,4 +160,4 @@ def _log_uncaught(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> 
 
     It does not end the job: a peer may have caused it, and the member handles its own exceptions.
     """
-    log.error("holdfast has a bug, and goes on: %s", context.get("message"), cause=context.get("exception"))
+    log.error("bug in holdfast; the job continues: %s", context.get("message"), cause=context.get("exception"))

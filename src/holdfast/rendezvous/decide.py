@@ -111,6 +111,6 @@ def _claim(view: View, me: Me, keys: Keys) -> Propose:
     """Take the leader's key, or first delete a value there that is not the name of a node."""
     if view.leader_revision:
         stands_there = (Created(keys.leader, view.leader_revision), absent(keys.end))
-        return Propose(Transaction(stands_there, (Delete(keys.leader),)), "nobody leads")
+        return Propose(Transaction(stands_there, (Delete(keys.leader),)), "no leader")
     put = Put(keys.leader, me.node.encode(), me.lease)
     return Propose(Transaction((absent(keys.leader), absent(keys.end)), (put,)), "lead")

@@ -32,11 +32,11 @@ NO_RECORD: RecordId = (0, 0, "")
 
 LEASE_LOST = "this node could not renew its lease in time, and the others count it as lost"
 
-RECORD_GONE = "the record of this generation is gone from the store: its data was lost, or somebody deleted it"
+RECORD_GONE = "the record of this generation is gone from the store: it was deleted, or the store lost its data"
 
-RECORD_UNREADABLE = "the record of this generation was replaced in the store by something that nobody can read"
+RECORD_UNREADABLE = "the record of this generation was replaced in the store by something unreadable"
 
-RECORD_REPLACED = "the record of this generation was replaced in the store, and not by this job"
+RECORD_REPLACED = "the record of this generation was replaced in the store by something other than this job"
 
 
 class Settings(Struct, frozen=True):

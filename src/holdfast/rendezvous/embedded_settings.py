@@ -28,22 +28,24 @@ def embedded_place(
     """
     if not params.endpoint:
         raise InputError(
-            f"--rdzv-backend {params.backend}: --rdzv-endpoint HOST:PORT is needed, the address of the node that "
-            "serves the store, the same on all nodes"
+            f"--rdzv-backend {params.backend}: give --rdzv-endpoint HOST:PORT, the address of the node that serves the "
+            "store, the same on all nodes"
         )
     ((host, port),) = EMBEDDED.endpoints(params.endpoint)
     if port == 0:
-        raise InputError(f"--rdzv-endpoint {params.endpoint!r}: several nodes need the same port; write one above 0")
+        what_to_do = "several nodes need the same port; choose one from 1 to 65535"
+        raise InputError(f"--rdzv-endpoint {params.endpoint!r}: {what_to_do}")
     store_type = params.get("store_type", "tcp")
     if store_type != "tcp":
-        raise InputError(f"--rdzv-conf store_type={store_type}: only tcp is there; or use --rdzv-backend etcd")
+        raise InputError(f"--rdzv-conf store_type={store_type}: only tcp is supported; or use --rdzv-backend etcd")
     token = find_token(params.get("token"), params.get("token_file"), environ)
     if not is_loopback(host):
         check_strength(token, f"--rdzv-endpoint {bracketed(host, port)}")
     ca, cert, key = (params.get(name) for name in ("ca_cert", "ssl_cert", "ssl_cert_key"))
     if (ca or cert or key) and not (ca and cert and key):
         raise InputError(
-            "--rdzv-conf ca_cert, ssl_cert, ssl_cert_key: TLS needs all three on every node, as each proves itself"
+            "--rdzv-conf ca_cert, ssl_cert, ssl_cert_key: TLS needs all three on every node, because every node proves "
+            "its identity"
         )
     return EmbeddedPlace(
         host,

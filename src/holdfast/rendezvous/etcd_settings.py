@@ -31,8 +31,8 @@ def etcd_access(params: RendezvousParameters) -> EtcdAccess:
     """
     if not params.endpoint:
         raise InputError(
-            f"--rdzv-backend etcd: --rdzv-endpoint HOST:PORT is needed, such as etcd0:{ETCD.default_port}; several "
-            "members with commas between"
+            f"--rdzv-backend etcd: give --rdzv-endpoint HOST:PORT, such as etcd0:{ETCD.default_port}; separate several "
+            "members with commas"
         )
     endpoint = str(params.endpoint)
     refuse_password(endpoint)  # first: other messages quote the endpoint
@@ -40,7 +40,7 @@ def etcd_access(params: RendezvousParameters) -> EtcdAccess:
     endpoints = ETCD.endpoints(endpoint)
     user, password = params.get("user") or None, params.get("password")
     if password and not user:
-        raise InputError("--rdzv-conf password: it has no user; give user=NAME, too")
+        raise InputError("--rdzv-conf password: no user given; add user=NAME")
     ca_cert, cert, key = (_file(params, *names) for names in FILE_KEYS)
     scheme = _scheme(params, schemes, has_files=bool(ca_cert or cert or key))
     if scheme == TLS:
@@ -79,7 +79,7 @@ def _scheme(params: RendezvousParameters, schemes: set[str], *, has_files: bool)
     said = schemes.pop() if schemes else ""
     protocol = str(params.get("protocol") or "").lower()
     if protocol not in ("", PLAIN, TLS):
-        raise InputError(f"--rdzv-conf protocol={protocol}: http or https is needed")
+        raise InputError(f"--rdzv-conf protocol={protocol}: write http or https")
     if said and protocol and said != protocol:
         raise InputError(f"--rdzv-conf protocol={protocol}: the endpoint begins with {said}://; write one of them only")
     said = said or protocol

@@ -135,7 +135,8 @@ def _store_at(address: str, port: int) -> TorchStoreServer:
             ) from error
         if not port:
             raise InfrastructureError(str(error.strerror)) from error
-        raise InputError(f"--master-port {port}: {error.strerror}; give another, or end what uses it") from error
+        what_to_do = "choose another port, or stop the program that uses it"
+        raise InputError(f"--master-port {port}: {error.strerror}; {what_to_do}") from error
 
 
 def _held_port() -> socket:

@@ -77,8 +77,8 @@ class Times:
         interval_s, attempts = self.keep_alive_s, self.attempts
         if not TTL_MIN_S / interval_s <= attempts <= TTL_MAX_S / interval_s:
             raise InputError(
-                f"--rdzv-conf keep_alive_interval={interval_s:g},keep_alive_max_attempt={attempts}: the interval times "
-                f"the attempts is how long a lease holds, and that can be {TTL_MIN_S:g} to {TTL_MAX_S:g} s"
+                f"--rdzv-conf keep_alive_interval={interval_s:g},keep_alive_max_attempt={attempts}: the lease lasts "
+                f"interval times attempts, which must be {TTL_MIN_S:g} to {TTL_MAX_S:g} s"
             )
         return min(max(interval_s * attempts, TTL_MIN_S), TTL_MAX_S)
 
@@ -125,9 +125,9 @@ def _seconds(params: RendezvousParameters, key: str, default: float, least_s: fl
     except (TypeError, ValueError, OverflowError):
         seconds = -1.0
     if not 0 < seconds < float("inf"):
-        raise InputError(f"--rdzv-conf {key}={value}: a number of seconds is needed, more than 0")
+        raise InputError(f"--rdzv-conf {key}={value}: must be more than 0 seconds")
     if seconds < least_s:
-        raise InputError(f"--rdzv-conf {key}={value}: {least_s:g} s is the least")
+        raise InputError(f"--rdzv-conf {key}={value}: must be at least {least_s:g} s")
     return seconds
 
 
@@ -137,5 +137,5 @@ def _attempts(params: RendezvousParameters) -> int:
     if attempts is None:
         return default
     if attempts < KEEP_ALIVE_ATTEMPTS_MIN:
-        raise InputError(f"--rdzv-conf keep_alive_max_attempt={attempts}: {KEEP_ALIVE_ATTEMPTS_MIN} is the least")
+        raise InputError(f"--rdzv-conf keep_alive_max_attempt={attempts}: must be at least {KEEP_ALIVE_ATTEMPTS_MIN}")
     return attempts

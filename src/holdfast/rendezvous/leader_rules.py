@@ -56,10 +56,7 @@ JUMP_MAX = 1 << 32
 """The most by which a node's report can raise the number of the next generation. No job has this many generations. A
 node that claims the largest possible number must not exhaust the numbers."""
 
-NUMBERS_SPENT = (
-    "a record in the store has the largest number that a generation can have, which no agent has written; "
-    "give another --rdzv-id"
-)
+NUMBERS_SPENT = "a record in the store has a generation number that no agent writes; choose another --rdzv-id"
 
 NAME_MAX_CHARACTERS = 200
 """How much of a program's name is shown to other nodes."""
@@ -180,7 +177,7 @@ def _form(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Dec
     doubted = _doubted_until(view, me, settings, now)
     if doubted is not None:
         hosts = listed([view.lost.get(node, node) for node in view.doubtful])
-        status = f"nobody saw the lease of {hosts} end; waiting until its workers are certainly gone"
+        status = f"the lease of {hosts} was not seen to end; waiting until its workers must be gone"
         return Decision(me, wake_at=doubted, status=status)
     away = _still_away(view, me, settings, now)
     if away is not None:
@@ -193,9 +190,14 @@ def _form(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Dec
     last_call = me.enough_since + patience_s
     if len(present) < settings.max_nodes and not is_optional and now < last_call:
         here = counted(len(view.nodes), "is", "are")
-        status = f"{here} here, which is enough; more may come for {last_call - now:.3g} s"
+        status = f"{here} here, which is enough; waiting {_rounded(last_call - now)} s for more"
         return Decision(me, wake_at=last_call, status=status)
     return Decision(me, (_next_generation(view, me, last, judged, present, arrivals, settings, keys),))
+
+
+def _rounded(seconds: float) -> str:
+    """Whole seconds for a reader; tenths below one."""
+    return f"{seconds:.0f}" if seconds >= 1 else f"{seconds:.1g}"
 
 
 def _previous(view: View, me: Me) -> Generation | None:
@@ -240,7 +242,7 @@ def _rule_out(view: View, me: Me, now: float, judged: Judged | None, keys: Keys)
         return Decision(me, (_end(view, keys, End(EndKind.FAILED, why, verdict.cause, verdict.victims, limit)),))
     go_on_at = me.over_since + judged.ruling.pause_s
     if now < go_on_at:
-        status = f"{reason_of(verdict.cause)}; a pause of {judged.ruling.pause_s:g} s before the next attempt"
+        status = f"{reason_of(verdict.cause)}; waiting {judged.ruling.pause_s:g} s before the next attempt"
         return Decision(me, wake_at=go_on_at, status=status)
     return None
 
@@ -254,7 +256,7 @@ def _wait_for_more(view: View, me: Me, last: Generation | None, now: float, sett
     if not bad:
         return Decision(me)
     why = (
-        f"{bad} was lost {dict(arrivals.losses)[bad]} times in a row, each time soon after it came, and without it "
+        f"{bad} was lost {dict(arrivals.losses)[bad]} times in a row, each time soon after it joined, and without it "
         f"there are too few nodes: at least {settings.min_nodes} are needed"
     )
     return Decision(me, (_end(view, keys, End(EndKind.FAILED, why)),))

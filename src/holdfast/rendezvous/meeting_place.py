@@ -149,7 +149,8 @@ class EmbeddedPlace(MeetingPlace):
         what_to_do = "choose another port, the same on all machines"
         if found.kind is Kind.SILENT:  # a holdfast agent that is stopped says nothing, either
             log.warning(
-                "port %s of this machine is used by something that says nothing; if it is no agent of this job, %s",
+                "port %s of this machine is used by a program that does not answer; if it is not an agent of this job, "
+                "%s",
                 *(self._port, what_to_do),
             )
         elif stranger := found.stranger():

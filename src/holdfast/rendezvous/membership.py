@@ -33,7 +33,7 @@ UNREADABLE_MAX = 1_000
 """How many unreadable records a node that has no workers meets before it gives up. A few are a mistake or a nuisance,
 and are deleted. If they come back again and again, this is not a store that nodes can meet in."""
 
-UNREADABLE = "the records in the store cannot be read, again and again: another program or another version writes to it"
+UNREADABLE = "records in the store are unreadable again and again: another program or holdfast version writes to it"
 
 GONE_AT = 1 / 3
 """A store that refuses all connections for this share of a lease is gone. Anybody on the network path can refuse a few

@@ -57,7 +57,7 @@ def my_part(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> D
         return Decision(me, (Leave(None, "the store is gone"),))
     is_cut_off = me.cut_off_since is not None and now >= me.cut_off_since + settings.join_timeout_s
     if is_cut_off and (me.closing is not None or is_done):
-        return Decision(me, (Leave(None, _too_late(me, settings)),))
+        return Decision(me, (Leave(None, _too_late(view, me, settings)),))
     if me.closing is not None:
         put = Put(keys.end, encode(me.closing))
         return Decision(me, (Propose(Transaction((absent(keys.end),), (put,)), f"close: {me.closing.reason}"),))
@@ -87,7 +87,7 @@ def _reason_to_stop(view: View, me: Me, now: float) -> Stop | None:  # noqa: PLR
     if view.end is not None:
         return Stop(view.end.reason)
     if me.store_is_gone:
-        return Stop("the store that the nodes meet in is gone")
+        return Stop("the job's store is gone")
     if not me.lease:
         return Stop(LEASE_LOST)
     if now >= me.stop_by:
@@ -95,7 +95,7 @@ def _reason_to_stop(view: View, me: Me, now: float) -> Stop | None:  # noqa: PLR
     if generation is None:
         return Stop(RECORD_UNREADABLE if view.is_generation_unreadable else RECORD_GONE, is_final=True)
     if generation.number > me.running:
-        return Stop(f"the others went on without this node, to generation {generation.number}")
+        return Stop(f"the other nodes continued without this node, to generation {generation.number}")
     if generation.number < me.running or (me.last is not None and identity_of(view) != me.licence):
         return Stop(RECORD_REPLACED, is_final=True)
     if view.broken is not None and view.broken.generation == me.running:
@@ -121,7 +121,7 @@ def _speak_up(view: View, me: Me, keys: Keys) -> tuple[Action, ...]:
 def _wait_for_the_others(view: View, me: Me, now: float, keys: Keys) -> Decision:
     """All workers here succeeded. If the generation breaks nevertheless, this node is needed again."""
     if view.generation is None or view.generation.number != me.running:
-        return Decision(me, (Stop("the others went on without this node"),))
+        return Decision(me, (Stop("the other nodes continued without this node"),))
     if view.broken is not None and view.broken.generation == me.running:
         return Decision(me, (_stop(view.broken),))
     if me.is_done_published:
@@ -167,7 +167,7 @@ def _seek_a_place(view: View, me: Me, now: float, settings: Settings, keys: Keys
     deadlines = [since + settings.join_timeout_s for since in (me.waiting_since, me.cut_off_since) if since is not None]
     deadline = min(deadlines, default=None)
     if deadline is not None and now >= deadline:
-        return Decision(me, (Leave(None, _too_late(me, settings)),))
+        return Decision(me, (Leave(None, _too_late(view, me, settings)),))
     status = _waiting_for(view, me, settings)
     if generation is not None and is_spare:
         part = _part_of_spare(generation, me, settings)
@@ -190,18 +190,18 @@ def _is_as_offered(generation: Generation, me: Me) -> bool:
 
 
 def _not_as_offered(generation: Generation, me: Me) -> Broken:
-    why = f"{name_of(me)} does not start what generation {generation.number} lists for it: it offers other workers"
+    why = f"{name_of(me)} does not start its workers of generation {generation.number}: its offer has changed since"
     return Broken(generation.number, BreakKind.LOST, why)
 
 
 def _part_of_spare(generation: Generation, me: Me, settings: Settings) -> str:
     """What a node does that is not in the running generation."""
     if me.node in generation.past.left_out:
-        return "was left out because its workers failed and those of the others did not"
+        return "was left out because only its workers failed"
     losses = dict(generation.arrivals.losses).get(name_of(me), 0)
     wait_s = hold_back_s(losses, settings.lease_s)
     if wait_s:
-        return f"was lost {losses} times, and is let in when it has stayed for {wait_s:g} s"
+        return f"was lost {losses} times; it is let in again after staying for {wait_s:g} s"
     return "waits as a spare"
 
 
@@ -270,10 +270,13 @@ def _worth_telling(failure: Failure | None) -> Failure | None:
     return brief(failure) if failure is not None and failure.kind is FailureKind.COMMUNICATION else failure
 
 
-def _too_late(me: Me, settings: Settings) -> str:
+def _too_late(view: View, me: Me, settings: Settings) -> str:
+    limit_s = settings.join_timeout_s
     if me.cut_off_since is not None:
-        return f"the store could not be reached for {settings.join_timeout_s:g} s"
-    return f"too few nodes came within {settings.join_timeout_s:g} s: at least {settings.min_nodes} are needed"
+        return f"the store could not be reached for {limit_s:g} s"
+    if view.is_whole and len(view.nodes) < settings.min_nodes:
+        return f"only {len(view.nodes)} of {settings.min_nodes} nodes joined within {limit_s:g} s"
+    return f"too few nodes joined within {limit_s:g} s; at least {settings.min_nodes} are needed"
 
 
 def _waiting_for(view: View, me: Me, settings: Settings) -> str:

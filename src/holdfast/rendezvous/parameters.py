@@ -26,11 +26,11 @@ class RendezvousParameters:
         **kwargs: Any,
     ) -> None:
         if not backend:
-            raise _input_error("the rendezvous needs the name of a backend, such as static or c10d")
+            raise _input_error("no rendezvous backend given; choose one, such as static or c10d")
         if min_nodes < 1:
-            raise _input_error(f"the least number of nodes is {min_nodes}; it takes at least one")
+            raise _input_error(f"min_nodes ({min_nodes}) must be at least 1")
         if max_nodes < min_nodes:
-            raise _input_error(f"at most {max_nodes} nodes are fewer than the least number, {min_nodes}")
+            raise _input_error(f"max_nodes ({max_nodes}) is less than min_nodes ({min_nodes})")
         self.backend = backend
         self.endpoint = endpoint
         self.run_id = run_id

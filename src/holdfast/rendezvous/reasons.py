@@ -20,7 +20,7 @@ from holdfast.rendezvous.records import EndKind
 if TYPE_CHECKING:
     from holdfast.rendezvous.handover import Handover, Left
 
-ETCD_HINT = "; a job that meets in etcd (--rdzv-backend etcd) survives that"
+ETCD_HINT = "; with --rdzv-backend etcd, a job survives this"
 
 
 class Reasons(Struct, frozen=True):
@@ -48,7 +48,7 @@ class Reasons(Struct, frozen=True):
             return RendezvousConnectionError(text if self.place in text else f"{self.place}: {text}")
         if isinstance(error, HoldfastError):
             return error
-        explained = PlatformError(f"holdfast has a bug: {type(error).__name__}: {error}")
+        explained = PlatformError(f"bug in holdfast: {type(error).__name__}: {error}")
         explained.__cause__ = error
         return explained
 
@@ -61,7 +61,7 @@ class Reasons(Struct, frozen=True):
             return RendezvousGracefulExitError(end.reason)
         if not left.has_joined:
             return RendezvousClosedError(
-                f"run {self.run_id!r} has ended before ({end.kind}: {end.reason}); give another --rdzv-id"
+                f"run {self.run_id!r} has already ended ({end.kind}: {end.reason}); choose another --rdzv-id"
             )
         if end.failure is not None:
             return JobFailedError(end.reason, end.failure, end.victims, end.ruling)
@@ -72,10 +72,10 @@ class Reasons(Struct, frozen=True):
         if left.is_refused:
             return InputError(f"--rdzv-id {self.run_id!r}: this node is not let in: {left.reason}")
         if left.store_is_gone and left.replaced:
-            return RendezvousConnectionError(f"{left.replaced}; this job ended with the old one{hint}")
+            return RendezvousConnectionError(f"{left.replaced}; the job ended with the old store{hint}")
         if left.store_is_gone:
             return RendezvousConnectionError(
-                f"{self.place} is gone with the node that served it, and the job with it{hint}"
+                f"{self.place} was lost with the node that served it, which ends the job{hint}"
             )
         if left.is_cut_off:
             return RendezvousConnectionError(f"{self.unreachable(left.trouble)}{hint}")
@@ -88,4 +88,7 @@ class Reasons(Struct, frozen=True):
         if not trouble:
             return text
         rest = trouble.removeprefix(f"{self.place} ")
-        return f"{text}: {trouble}" if rest == trouble else f"{text}: it {rest}"
+        if rest == trouble:
+            return f"{text}: {trouble}"
+        reason = rest.removeprefix("does not answer: ")
+        return f"{text}: {reason}" if reason != rest else f"{text}: it {rest}"

@@ -148,12 +148,13 @@ def differences(mine: Fingerprint, jobs: Fingerprint) -> list[str]:
         ("--max-restarts", str(mine.max_restarts), str(jobs.max_restarts)),
     ]
     lines = [
-        f"{option} is {here} here and {there} on the node that began the job, which counts; give all nodes the same"
+        f"{option} is {here} here and {there} on the node that started the job, whose value is used; give all nodes "
+        "the same"
         for option, here, there in pairs
         if here != there
     ]
     if mine.arguments and jobs.arguments and mine.arguments != jobs.arguments:
-        lines.append("the arguments of the program are not those of the node that began the job")
+        lines.append("the program's arguments differ from those on the node that started the job")
     return lines
 
 

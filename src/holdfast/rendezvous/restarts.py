@@ -42,7 +42,7 @@ NEVER_GOES_AWAY = {
     "SyntaxError": "a syntax error does not go away by itself",
     "IndentationError": "a syntax error does not go away by itself",
     "TabError": "a syntax error does not go away by itself",
-    "ModuleNotFoundError": "a module that is missing will be missing again",
+    "ModuleNotFoundError": "a missing module will be missing again",
     "NoMainGuardError": "every worker would import the launch again",
 }
 
@@ -184,7 +184,7 @@ def rule(past: Past, fault: Fault, limits: RestartLimits, *, others_suffice: boo
     if is_auto and fault.hopeless and not (is_spared and fault.is_of_machine):
         return Ruling(past, f"not restarted: {fault.hopeless}", is_early=True)
     if is_auto and is_again and not is_spared:
-        reason = f"not restarted: {fault.signature} twice within seconds; --restart-policy {ALWAYS} would go on"
+        reason = f"not restarted: {fault.signature} twice within seconds; --restart-policy {ALWAYS} ignores this"
         return Ruling(past, reason, is_early=True)
     steady = fault.ran_s >= STEADY_S
     faults = 0

@@ -212,11 +212,11 @@ class Session:
             return
         if is_late(note, made_s=self._made_s):
             raise RendezvousClosedError(
-                f"run {self._run_id!r} has ended before this agent could join it ({note.kind}: {note.reason})"
+                f"run {self._run_id!r} ended before this agent could join it ({note.kind}: {note.reason})"
             )
         if seconds_ago(note) < RECENT_S:
             log.warning(
-                "run %r ended here %.0f s ago (%s); this agent begins it anew",
+                "run %r ended here %.0f s ago (%s); starting it again",
                 *(self._run_id, seconds_ago(note), note.kind),
             )
 

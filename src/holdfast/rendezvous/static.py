@@ -174,8 +174,8 @@ def refuse_password(endpoint: str) -> None:
         from holdfast.errors.tree import InputError
 
         raise InputError(
-            "--rdzv-endpoint: there is an @ in it (not shown: a password may stand before it); write HOST:PORT alone, "
-            "and etcd's user and password as user=NAME,password=SECRET into the variable PET_RDZV_CONF"
+            "--rdzv-endpoint: it contains an @ (not shown, as it may hold a password); write only HOST:PORT, and put "
+            "etcd's user and password into the variable PET_RDZV_CONF as user=NAME,password=SECRET"
         )
 
 

@@ -215,7 +215,7 @@ def as_bytes(value: str | bytes) -> bytes:
 def as_keys(keys: Iterable[str]) -> list[str]:
     """The keys as a list. A single string is refused as a mistake, not split into letters."""
     if isinstance(keys, str | bytes):
-        raise TypeError(f"a list of keys is needed, not {keys!r}")
+        raise TypeError(f"write a list of keys, not {keys!r}")
     return list(keys)
 
 
@@ -232,4 +232,4 @@ def as_number(key: str, value: bytes | None) -> int:
     try:
         return int(value or b"0")
     except ValueError:
-        raise ValueError(f"the value of {key!r} is no number: {value!r}") from None
+        raise ValueError(f"the value of {key!r} is not a number: {value!r}") from None

@@ -63,8 +63,8 @@ def _user(word: str, text: str) -> int:
         return pwd.getpwnam(word).pw_uid
     except (KeyError, ValueError):
         raise InputError(
-            f"--rdzv-conf store_users={text}: there is no user {word!r} here; write numbers or names of users with "
-            f"{SEPARATOR} between, or {ANY}"
+            f"--rdzv-conf store_users={text}: unknown user {word!r}; write user names or numbers separated by "
+            f"{SEPARATOR}, or {ANY}"
         ) from None
 
 
@@ -82,7 +82,7 @@ def _network(word: str, text: str) -> Network:
     except ValueError:
         raise InputError(
             f"--rdzv-conf store_peers={text}: {word!r} is neither an address nor a network; write addresses or "
-            f"networks, such as 10.1.0.0/16, with {SEPARATOR} between, or {ANY}"
+            f"networks, such as 10.1.0.0/16, separated by {SEPARATOR}, or {ANY}"
         ) from None
     return network.max_prefixlen // 8, int(network.network_address), int(network.netmask)
 
@@ -90,5 +90,5 @@ def _network(word: str, text: str) -> Network:
 def _words(setting: str, text: str) -> list[str]:
     words = [word.strip() for word in text.split(SEPARATOR)]
     if len(words) > LISTED_MAX:
-        raise InputError(f"--rdzv-conf {setting}=...: {len(words)} of them; {LISTED_MAX} are the most")
+        raise InputError(f"--rdzv-conf {setting}=...: {len(words)} entries; the limit is {LISTED_MAX}")
     return words
