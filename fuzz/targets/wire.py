@@ -64,8 +64,8 @@ ANSWERS: tuple[wire.Answer, ...] = (
     wire.Failed(wire.Reason.VALUE, "no such thing"),
     wire.Failed(wire.Reason.REFUSED, "the token is another one"),
     wire.Failed(wire.Reason.PROTOCOL, "not the protocol"),
-    wire.Failed(wire.Reason.LEASE_LOST, "lease 77 is no more"),
-    wire.Failed(wire.Reason.COMPACTED, "changes before revision 5 are forgotten"),
+    wire.Failed(wire.Reason.LEASE_LOST, "lease 77 no longer exists"),
+    wire.Failed(wire.Reason.COMPACTED, "changes before revision 5 are no longer kept"),
 )
 HANDSHAKES = (
     Greeting(VERSION, bytes(32), bytes(16), has_tls=False),

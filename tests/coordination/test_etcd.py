@@ -547,9 +547,9 @@ def test_passwords(one):
 
     async def story():
         text = await refusal(one.endpoints, user="root", password="wrong")
-        assert text.endswith(":2379 refuses us; check the user and the password")
+        assert text.endswith(":2379 refuses the login; check the user and the password")
         text = await refusal(one.endpoints)
-        assert text.endswith(":2379 refuses us; it needs a user and a password")
+        assert text.endswith(":2379 refuses the login; it needs a user and a password")
         async with EtcdStore(one.endpoints, user="root", password="right") as store:
             revision = await put(store, "key")
             watch = store.watch("key", 1)
@@ -668,9 +668,9 @@ def test_it_works_in_a_loop_thread(etcd):
     ("endpoints", "options", "text"),
     [
         ([], {}, "no endpoint"),
-        ([("h", 1)], {"cert": "/dev/null"}, "given together"),
+        ([("h", 1)], {"cert": "/dev/null"}, "a certificate needs its key"),
         ([("h", 1)], {"ca_cert": "/no/such/file"}, r"'/no/such/file' cannot be read: No such file"),
-        ([("127.0.0.1", 1), ("h", 1)], {"user": "u", "password": "p"}, "the password would go to h in plain text"),
+        ([("127.0.0.1", 1), ("h", 1)], {"user": "u", "password": "p"}, "the password would be sent to h in plain text"),
     ],
 )
 def test_what_does_not_fit_together_is_refused_at_once(endpoints, options, text):
@@ -721,8 +721,8 @@ def test_errors_are_ours(code, details, expected):
 @pytest.mark.parametrize(
     ("details", "is_plain", "hint"),
     [
-        ("Handshake read failed (Socket closed)", False, "perhaps it does not speak TLS"),
-        ("Unwrap failed (TSI_DATA_CORRUPTED)", False, "perhaps it wants to see a certificate that it trusts: ssl_cert"),
+        ("Handshake read failed (Socket closed)", False, "it may not speak TLS"),
+        ("Unwrap failed (TSI_DATA_CORRUPTED)", False, "it may require a client certificate: ssl_cert"),
         ("Socket closed", True, "it may speak TLS: write https://"),
         ("recvmsg:Connection reset by peer (104)", True, "it may speak TLS: write https://"),
         ("Socket closed", False, ""),

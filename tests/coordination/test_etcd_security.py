@@ -72,7 +72,7 @@ def test_authorities_are_found_where_distributions_keep_them(files, monkeypatch)
     monkeypatch.setattr(etcd_security, "BUNDLES", ("/nowhere/bundle", files[1]))
     assert system_authorities() == files[1]
     monkeypatch.setattr(etcd_security, "BUNDLES", ())
-    with pytest.raises(InputError, match=r"no file of authorities to trust; name etcd's with --rdzv-conf ca_cert=FILE"):
+    with pytest.raises(InputError, match=r"no CA certificates; name etcd's with --rdzv-conf ca_cert=FILE"):
         TlsFiles(None, None, None)
 
 
@@ -83,7 +83,7 @@ def test_what_the_system_trusts_can_be_used(monkeypatch):
 
 def test_a_key_belongs_to_a_certificate(files):
     for cert, key in ((files[1], None), (None, files[2])):
-        with pytest.raises(InputError, match="given together: name both with ssl_cert and ssl_cert_key"):
+        with pytest.raises(InputError, match="a certificate needs its key: give both ssl_cert and ssl_cert_key"):
             TlsFiles(files[0], cert, key)
 
 
@@ -92,6 +92,6 @@ def test_a_password_stays_on_the_machine():
     with pytest.raises(InputError) as raised:
         check_password([("localhost", 1), ("etcd0", 2379)])
     assert str(raised.value) == (
-        "etcd: the password would go to etcd0 in plain text, for everybody on the way to read; use TLS: write https:// "
+        "etcd: the password would be sent to etcd0 in plain text; use TLS: write https:// "
         "before the endpoint, or --rdzv-conf protocol=https"
     )

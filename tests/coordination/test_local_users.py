@@ -113,8 +113,8 @@ def test_another_user_of_the_machine_neither_reads_nor_changes_records(way, host
             assert (await store.get("key")).value == b"value"
             place = f"[{host}]" if ":" in host else host
             why = (
-                f"the store is user 0's, and the node that connects is user {MALLORY}'s; for another job choose "
-                f"another port, for the same one give all nodes --rdzv-conf store_users=0+{MALLORY}"
+                f"the store belongs to user 0, and the connecting node to user {MALLORY}; for another job choose "
+                f"another port, for the same job give all nodes --rdzv-conf store_users=0+{MALLORY}"
             )
             assert said == f"StoreRefusedError the store at {place}:{server.address[1]} refuses this node: {why}"
             source = "0000:0000:0000:0000" if ":" in host else "127.0.0.1"
@@ -221,7 +221,7 @@ def test_a_connection_that_nobody_here_has_is_refused_and_told_of(caplog):
 
     asyncio.run(story())
     (line,) = told(caplog)
-    assert "no process of this machine is at the other end; if addresses are translated here" in line
+    assert "no process on this machine owns the other end; if this machine uses NAT" in line
 
 
 def test_where_the_kernel_does_not_tell_users_apart_all_are_let_in_and_that_is_said(nobody_tells, caplog):
@@ -301,9 +301,9 @@ def test_a_client_says_nothing_to_another_users_store(way, host, token, has_tls)
             with pytest.raises(StoreRefusedError) as raised:
                 await store.get("key")
         assert str(raised.value) == (
-            f"the store at {place}:{address[1]} is not for this node: the store is user {MALLORY}'s, and the node that "
-            f"connects is user 0's; for another job choose another port, for the same one give all nodes --rdzv-conf "
-            f"store_users={MALLORY}+0"
+            f"the store at {place}:{address[1]} is not for this node: the store belongs to user {MALLORY}, and the "
+            "connecting node to user 0; for another job choose another port, for the same job give all nodes "
+            f"--rdzv-conf store_users={MALLORY}+0"
         )
         assert heard() == "nothing"
 

@@ -224,7 +224,7 @@ def test_leases_that_outlive_their_connections_are_limited_and_harm_no_other_sou
                     granted += isinstance(answer, Granted)
                     refused += [answer] if isinstance(answer, Failed) else []
         assert granted == 50
-        text = "too many leases: the store has 50, 50 of them from 127.0.0.1; revoke some, or wait until they run out"
+        text = "too many leases: the store has 50, 50 of them from 127.0.0.1; revoke some, or wait until they expire"
         assert set(refused) == {Failed(Reason.FULL, text)}
         async with EmbeddedStore(*address, token=TOKEN) as store:
             with pytest.raises(StoreUnavailableError, match="too many leases"):  # there may be room later
@@ -270,7 +270,7 @@ def test_a_listing_that_is_too_long_for_an_answer_is_refused_before_it_is_encode
 
 def test_what_a_lease_says_when_it_is_no_more():
     async def story(server, other):
-        with pytest.raises(LeaseLostError, match="lease 77 is no more"):
+        with pytest.raises(LeaseLostError, match="lease 77 no longer exists"):
             await other.keep_alive(77)
         async with RawPeer(server.address) as peer:
             await peer.prove(TOKEN)

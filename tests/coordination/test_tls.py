@@ -288,7 +288,7 @@ def test_somebody_in_between_with_a_certificate_of_their_own_gets_no_proof_throu
     async def story(server, between):
         for token in (TOKEN, b"other"):
             async with client_of(between, token=token) as store:
-                with pytest.raises(StoreRefusedError, match="somebody stands in between"):
+                with pytest.raises(StoreRefusedError, match="may be intercepted"):
                     await store.get("key")
         assert server.connections == 0
 

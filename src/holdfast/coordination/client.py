@@ -159,7 +159,7 @@ class EmbeddedStore(CoordinationStore):
                 raise StoreReplacedError(f"{error} (it let this node in before)", is_proven=False) from None
             raise
         except ConnectionRefusedError:
-            raise StoreUnavailableError(f"nobody serves a store at {self._place}", is_gone=True) from None
+            raise StoreUnavailableError(f"no store is running at {self._place}", is_gone=True) from None
         except TimeoutError:
             raise StoreUnavailableError(
                 f"the store at {self._place} does not answer ({self._connect_timeout_s:g} s)"
@@ -207,7 +207,7 @@ class EmbeddedStore(CoordinationStore):
             return answer
         if isinstance(answer, Failed):
             raise failure(answer)
-        raise StoreUnavailableError(f"the store at {self._place} gives answers to other questions")
+        raise StoreUnavailableError(f"the store at {self._place} sent answers that match no request")
 
 
 class _LateWatch(EmbeddedWatch):

@@ -202,7 +202,7 @@ class ClientConnection(asyncio.Protocol):
             self._begin_tls()
         elif self._tls is not None:
             self._refuse(
-                f"the store at {self._place} does not speak TLS, and this node does not do without: give the same "
+                f"the store at {self._place} does not speak TLS, which this node requires: give the same "
                 "--rdzv-endpoint and the same certificates on all nodes"
             )
         else:
@@ -212,7 +212,7 @@ class ClientConnection(asyncio.Protocol):
         try:
             why_not = self._why_not()
         except OSError as error:
-            self._break(f"the store at {self._place} greets, and nobody can say whose it is: {error}")
+            self._break(f"the store at {self._place} cannot be identified: {error}")
             return False
         if why_not:
             self._refuse(f"the store at {self._place} is not for this node: {why_not}")
@@ -392,10 +392,10 @@ def _replaced(place: str) -> Exception:
 
 
 def _wrong_token(place: str, *, has_tls: bool) -> str:
-    doubt = "; if it is the same, somebody stands in between" if has_tls else ""
+    doubt = ". If it is the same, the connection may be intercepted" if has_tls else ""
     return (
-        f"the store at {place} has another token: set the same HOLDFAST_TOKEN (or token in --rdzv-conf) on all "
-        f"nodes{doubt}"
+        f"this node's token is not that of the job at {place}; use the same token_file (or HOLDFAST_TOKEN) on every "
+        f"node{doubt}"
     )
 
 

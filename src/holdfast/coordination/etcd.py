@@ -132,7 +132,7 @@ class EtcdStore(CoordinationStore):
                 answer = checked(request, said, member.name)
                 # A paused leader still acts as leader for a moment. It does not know newer leases.
                 if answer.header.raft_term < self._connection.term:
-                    raise StoreUnavailableError(f"etcd at {member.name} answers from before the last election")
+                    raise StoreUnavailableError(f"etcd at {member.name} sent an answer from before the last election")
                 return answer
             raise StoreUnavailableError(f"etcd at {member.name} does not answer about a lease")
 
@@ -142,7 +142,7 @@ class EtcdStore(CoordinationStore):
         if answer.TTL <= 0:
             self._ttls_s.pop(lease_id, None)
             await self.get("lease")  # any read will do: it raises if etcd has lost more than this lease
-            raise LeaseLostError(f"lease {lease_id} is no more")
+            raise LeaseLostError(f"lease {lease_id} no longer exists")
         return min(float(answer.TTL), self._ttls_s.get(lease_id, TTL_MAX_S))
 
     async def revoke(self, lease_id: int) -> None:
@@ -308,7 +308,7 @@ class _EtcdWatch(QueuedWatch):
         answer = checked(self._request, answer, member.name)
         self._connection.recognise(answer.header, member)
         if answer.compact_revision:
-            self.fail(CompactedError(f"changes before revision {answer.compact_revision} are forgotten"))
+            self.fail(CompactedError(f"changes before revision {answer.compact_revision} are no longer kept"))
         elif answer.canceled:
             reason = in_short(answer.cancel_reason) or "without a reason"
             self.fail(StoreUnavailableError(f"etcd at {member.name} ended a watch: {reason}"))

@@ -70,7 +70,7 @@ def checked(request: Any, answer: Answer | None, name: str) -> Answer:
     """
     fault = _fault(request, answer)
     if fault or answer is None:
-        raise BadAnswerError(f"etcd at {name} is broken, or something else is there: {fault}")
+        raise BadAnswerError(f"etcd at {name} is broken, or something else answers there: {fault}")
     return answer
 
 
@@ -93,7 +93,7 @@ def _fault_of_range(request: messages.RangeRequest, answer: messages.RangeRespon
 
 def _fault_of_watch(request: messages.WatchRequest, answer: messages.WatchResponse) -> str:
     if not 0 <= answer.compact_revision <= REVISION_MAX:
-        return f"it has forgotten what was before the revision {answer.compact_revision}"
+        return f"it no longer has revisions before {answer.compact_revision}"
     create = request.create_request
     return _fault_of_entries((event.kv for event in answer.events), create.key, create.range_end)
 
@@ -109,7 +109,7 @@ def _fault_of_entries(entries: Iterable[messages.KeyValue], first: bytes, end: b
             return "it sent a key that was not asked for"
         lowest = min(entry.create_revision, entry.mod_revision, entry.lease)
         if lowest < 0 or max(entry.create_revision, entry.mod_revision) > REVISION_MAX:
-            return "it sent a key with a revision or a lease that cannot be"
+            return "it sent a key with an impossible revision or lease"
     return ""
 
 
@@ -117,7 +117,7 @@ def _fault_of_grant(request: messages.LeaseGrantRequest, answer: messages.LeaseG
     if answer.ID <= 0:
         return f"it granted the lease {answer.ID}"
     if not request.TTL <= answer.TTL <= max(request.TTL, LEAST_TTL_MAX_S):
-        return f"it granted a lease of {answer.TTL} s, and {request.TTL} s were asked for"
+        return f"it granted a lease of {answer.TTL} s instead of {request.TTL} s"
     return ""
 
 
@@ -128,7 +128,7 @@ def _fault_of_renewal(_: messages.LeaseKeepAliveRequest, answer: messages.LeaseK
 def _fault_of_token(_: messages.AuthenticateRequest, answer: messages.AuthenticateResponse) -> str:
     token = answer.token
     is_sendable = token.isascii() and token.isprintable() and len(token) <= TOKEN_MAX_CHARS
-    return "" if is_sendable else "it gave a token that no request can carry"
+    return "" if is_sendable else "it sent an unusable token"
 
 
 _CHECKS: dict[str, Callable[[Any, Any], str]] = {

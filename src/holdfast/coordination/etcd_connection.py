@@ -66,7 +66,7 @@ class EtcdConnection:
     ) -> None:
         """Without `tls_files` everything is sent in plain text, and a password only to this machine itself."""
         if not endpoints:
-            raise InputError("etcd: no endpoint; at least one host and port is needed")
+            raise InputError("etcd: no endpoint; give at least one HOST:PORT")
         if credentials is not None and tls_files is None:
             check_password(endpoints)
         self._grpc = load_grpc()
@@ -231,7 +231,7 @@ class EtcdConnection:
         elif header.cluster_id != self._cluster_id:
             self.let_go_of(member)
             raise OtherClusterError(
-                f"etcd at {member.name} belongs to the cluster {header.cluster_id:x}, and this job began in "
+                f"etcd at {member.name} belongs to the cluster {header.cluster_id:x}, and this job started in "
                 f"{self._cluster_id:x}: etcd was replaced or restored, or the endpoints name two clusters; name the "
                 "members of one, and start the job again with another --rdzv-id"
             )

@@ -37,8 +37,8 @@ _TOO_LARGE = ("etcdserver: request is too large", "etcdserver: too many operatio
 _TLS_FAILED = ("handshake failed", "certificate", "ssl_error", "tls:")
 _OTHER_NAME = "hostname verification check failed"
 _TLS_HINTS = {
-    "handshake read failed": "perhaps it does not speak TLS; then leave out https and the certificates",
-    "unwrap failed": "perhaps it wants to see a certificate that it trusts: ssl_cert and ssl_cert_key in --rdzv-conf",
+    "handshake read failed": "it may not speak TLS; if so, leave out https and the certificates",
+    "unwrap failed": "it may require a client certificate: ssl_cert and ssl_cert_key in --rdzv-conf",
 }
 """How a TLS connection breaks, and the likely cause. The network can be the cause as well."""
 
@@ -82,7 +82,7 @@ class OtherClusterError(StoreRefusedError):
 _MEANINGS: list[tuple[str, type[CoordinationError], str]] = [
     ("no leader", NoLeaderError, "has no leader"),
     ("rpc not supported for learner", NoLeaderError, "is a learner, which cannot serve jobs yet"),
-    ("too many requests", NotDoneError, "has too many requests to do"),
+    ("too many requests", NotDoneError, "is overloaded with requests"),
     ("not capable", StoreRefusedError, "is too old; holdfast needs etcd 3.4 or newer on every member"),
     (
         "corrupt cluster",
@@ -94,14 +94,14 @@ _MEANINGS: list[tuple[str, type[CoordinationError], str]] = [
         StoreFullError,
         f"has the alarm NOSPACE: its database is full and takes no writes; {NO_SPACE_ADVICE}",
     ),
-    ("invalid auth token", OldTokenError, "has forgotten our password"),
-    ("revision of auth store is old", OldTokenError, "has new passwords"),
-    ("authentication is not enabled", NoPasswordsError, "asks for no password"),
-    ("authentication failed", StoreRefusedError, "refuses us; check the user and the password"),
-    ("user name is empty", NotPermittedError, "refuses us; it needs a user and a password"),
-    ("permission denied", NotPermittedError, "refuses us; the user may not use these keys"),
-    ("requested lease not found", LeaseLostError, "has this lease no more"),
-    ("mvcc: required revision has been compacted", CompactedError, "has forgotten these changes"),
+    ("invalid auth token", OldTokenError, "no longer accepts our login"),
+    ("revision of auth store is old", OldTokenError, "has changed its passwords"),
+    ("authentication is not enabled", NoPasswordsError, "does not use passwords"),
+    ("authentication failed", StoreRefusedError, "refuses the login; check the user and the password"),
+    ("user name is empty", NotPermittedError, "refuses the login; it needs a user and a password"),
+    ("permission denied", NotPermittedError, "refuses access; the user may not use these keys"),
+    ("requested lease not found", LeaseLostError, "no longer has this lease"),
+    ("mvcc: required revision has been compacted", CompactedError, "no longer has these changes"),
 ]
 """etcd's errors are recognised by the text after `FROM_ETCD`: etcd uses one code for many errors."""
 
@@ -117,7 +117,7 @@ def as_ours(code: str, details: str, name: str, *, is_plain: bool = False) -> Co
     if _ANSWER_TOO_LARGE in details or any(text in details for text in _TOO_LARGE):
         return _about_size(details, name, reason)
     if code in ("PERMISSION_DENIED", "UNAUTHENTICATED"):
-        return StoreRefusedError(f"etcd at {name} refuses us: {reason}")
+        return StoreRefusedError(f"etcd at {name} refuses access: {reason}")
     lower = details.lower()
     if _OTHER_NAME in lower:
         return InsecureError(
@@ -137,8 +137,8 @@ def as_ours(code: str, details: str, name: str, *, is_plain: bool = False) -> Co
 def _about_size(details: str, name: str, reason: str) -> CoordinationError:
     if _ANSWER_TOO_LARGE in details:
         limit = f"the {ANSWER_MAX_BYTES >> 20} MiB that an answer may have"
-        return BadAnswerError(f"etcd at {name} is broken, or something else is there: it sent more than {limit}")
-    return TooLargeError(f"etcd at {name} does not take this much: {reason}")
+        return BadAnswerError(f"etcd at {name} is broken, or something else answers there: it sent more than {limit}")
+    return TooLargeError(f"etcd at {name} refuses a request of this size: {reason}")
 
 
 def in_short(text: str) -> str:

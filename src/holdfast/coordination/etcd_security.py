@@ -35,8 +35,7 @@ class TlsFiles:
     def __init__(self, ca_cert: str | None, cert: str | None, cert_key: str | None) -> None:
         if (cert is None) != (cert_key is None):
             raise InputError(
-                "etcd: a certificate and its key are given together: name both with ssl_cert and ssl_cert_key in "
-                "--rdzv-conf, or none"
+                "etcd: a certificate needs its key: give both ssl_cert and ssl_cert_key in --rdzv-conf, or neither"
             )
         from holdfast.coordination.tls import client_context
 
@@ -68,7 +67,7 @@ def system_authorities() -> str:
         if path and os.path.isfile(path):
             return path
     raise InputError(
-        "etcd: this machine has no file of authorities to trust; name etcd's with --rdzv-conf ca_cert=FILE, or install "
+        "etcd: this machine has no CA certificates; name etcd's with --rdzv-conf ca_cert=FILE, or install "
         "ca-certificates"
     )
 
@@ -82,7 +81,7 @@ def check_password(endpoints: Iterable[tuple[str, int]]) -> None:
     for host, _ in endpoints:
         if not is_loopback(host):
             raise InputError(
-                f"etcd: the password would go to {host} in plain text, for everybody on the way to read; use TLS: "
+                f"etcd: the password would be sent to {host} in plain text; use TLS: "
                 "write https:// before the endpoint, or --rdzv-conf protocol=https"
             )
 

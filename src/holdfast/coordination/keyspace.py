@@ -144,7 +144,7 @@ class KeySpace:
         operations = transaction.then if succeeded else transaction.otherwise
         for operation in operations:
             if isinstance(operation, Put) and operation.lease != NO_LEASE and operation.lease not in self._leases:
-                raise LeaseLostError(f"the lease of {shown(operation.key)} is no more")
+                raise LeaseLostError(f"the lease of {shown(operation.key)} no longer exists")
         self._check_room(operations)
         self._apply(operations)
         return Outcome(succeeded, self.revision)
@@ -240,7 +240,7 @@ class KeySpace:
         if not self._shares.has_room(source):
             raise NoRoomError(
                 f"too many leases: the store has {self._shares.taken}, {self._shares.of(source)} of them from "
-                f"{source or 'here'}; revoke some, or wait until they run out"
+                f"{source or 'here'}; revoke some, or wait until they expire"
             )
         lease_id = NO_LEASE
         while lease_id == NO_LEASE or lease_id in self._leases:
@@ -253,7 +253,7 @@ class KeySpace:
     def keep_alive(self, lease_id: int, now: float) -> float:
         lease = self._leases.get(lease_id)
         if lease is None or lease.ends <= now:
-            raise LeaseLostError(f"lease {lease_id} is no more")
+            raise LeaseLostError(f"lease {lease_id} no longer exists")
         lease.ends = now + lease.ttl_s  # applied when the earlier expiry comes up
         return lease.ttl_s
 
@@ -303,7 +303,7 @@ class KeySpace:
         """
         oldest = self._history[0].revision if self._history else self.revision + 1
         if from_revision < oldest and oldest > 2:  # noqa: PLR2004 - an empty store has revision 1, so 2 is its first change
-            raise CompactedError(f"changes before revision {oldest} are forgotten")
+            raise CompactedError(f"changes before revision {oldest} are no longer kept")
         # Revisions have no gaps, so the number of wanted revisions is known.
         past = list(islice(reversed(self._history), max(0, self.revision + 1 - from_revision)))
         for changes in reversed(past):

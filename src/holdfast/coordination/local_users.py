@@ -25,8 +25,8 @@ ROOT_USER = 0
 """root can read and change every process of the machine anyway."""
 
 NOBODY = (
-    "no process of this machine is at the other end; if addresses are translated here, --rdzv-conf store_users=any "
-    "lets all users in"
+    "no process on this machine owns the other end; if this machine uses NAT, --rdzv-conf store_users=any lets all "
+    "users in"
 )
 
 
@@ -79,6 +79,6 @@ def why_not_served_by(connected: socket, users: frozenset[int]) -> str:
 def two_users(*, server: int, client: int) -> str:
     """Why two users do not meet, and what to do. The text fits into what a client accepts before a proof."""
     return (
-        f"the store is user {server}'s, and the node that connects is user {client}'s; for another job choose another "
-        f"port, for the same one give all nodes --rdzv-conf store_users={server}+{client}"
+        f"the store belongs to user {server}, and the connecting node to user {client}; for another job choose another "
+        f"port, for the same job give all nodes --rdzv-conf store_users={server}+{client}"
     )

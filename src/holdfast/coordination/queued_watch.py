@@ -49,7 +49,7 @@ class QueuedWatch(Watch):
         is_full = len(self._backlog) >= self._backlog_max or self._backlog_bytes + size > self._backlog_max_bytes
         # A single batch always fits, whatever its size: a new snapshot would be as large.
         if is_full and self._backlog:
-            self.fail(CompactedError("changes were forgotten before they were read"))
+            self.fail(CompactedError("changes were dropped before they were read"))
         else:
             self._backlog.append((changes, size))
             self._backlog_bytes += size

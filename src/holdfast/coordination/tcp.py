@@ -68,4 +68,4 @@ async def _connect(connection: socket.socket, source: str | None, address: Any) 
         connection.bind((source, 0))
     await asyncio.get_running_loop().sock_connect(connection, address)
     if connection.getsockname() == connection.getpeername():  # a socket can connect to itself on a free local port
-        raise ConnectionRefusedError(f"nobody listens at {address}")
+        raise ConnectionRefusedError(f"nothing listens at {address}")

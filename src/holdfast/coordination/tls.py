@@ -102,8 +102,8 @@ def _first_certificate(path: str) -> bytes:
     form = found[1] if found else "(unknown)"
     if found is None or form != _PLAIN:
         raise InputError(
-            f"the TLS certificate (ssl_cert) {path!r} begins with BEGIN {form}, and BEGIN {_PLAIN} is needed; write it "
-            "anew: openssl x509 -in OLD -out NEW"
+            f"the TLS certificate (ssl_cert) {path!r} begins with BEGIN {form} instead of BEGIN {_PLAIN}; convert it: "
+            "openssl x509 -in OLD -out NEW"
         )
     return ssl.PEM_cert_to_DER_cert(found[0])
 
@@ -126,7 +126,7 @@ def client_context(ca: str | None = None, cert: str | None = None, key: str | No
     if cert is not None:
         _show(context, cert, key)
     elif key is not None:
-        raise InputError(f"the TLS key (ssl_cert_key) {key!r} has no certificate; name that with ssl_cert")
+        raise InputError(f"the TLS key (ssl_cert_key) {key!r} has no certificate; name it with ssl_cert")
     return context
 
 
@@ -147,4 +147,4 @@ def _trust(context: ssl.SSLContext, ca: str) -> None:
 
 def _no_password() -> str:
     """A key that needs one would ask at the terminal, where nobody sits."""
-    raise ssl.SSLError("the key has a password; use one without")
+    raise ssl.SSLError("the key has a password; use a key without one")

@@ -48,7 +48,8 @@ def check_strength(token: bytes, where: str) -> None:
     """
     if len(token) >= TOKEN_MIN_BYTES:
         return
-    what = f"a token of {len(token)} bytes can be guessed" if token else "other machines need a token to be let in"
+    missing = "other machines can reach this store, so it needs a token"
+    what = f"a token of {len(token)} bytes can be guessed" if token else missing
     raise InputError(
         f"{where}: {what}; set HOLDFAST_TOKEN to the same secret of {TOKEN_MIN_BYTES} bytes or more on all nodes, such "
         "as the output of `holdfast token`, or give --rdzv-conf token_file=PATH"
@@ -63,14 +64,14 @@ def _read(path: str, origin: str) -> bytes:
     except OSError as error:
         raise InputError(f"{origin}: the token cannot be read from {path!r}: {error.strerror}") from None
     if stat.S_ISREG(mode) and mode & stat.S_IROTH:
-        notice(f"everybody on this machine may read the token in {path!r}: chmod 600 it")
+        notice(f"{path!r} holds the token and is readable by every user; run: chmod 600 {path}")
     return _checked(token, f"{origin}, {path!r}")
 
 
 def _checked(token: bytes, origin: str) -> bytes:
     if len(token) > TOKEN_MAX_BYTES:
-        raise InputError(f"{origin}: a token has at most {TOKEN_MAX_BYTES} bytes")
+        raise InputError(f"{origin}: a token can have at most {TOKEN_MAX_BYTES} bytes")
     stripped = token.strip()
     if not stripped:
-        raise InputError(f"{origin}: the token is empty; leave it out for a job without one")
+        raise InputError(f"{origin}: the token is empty; leave it out to run without one")
     return stripped
