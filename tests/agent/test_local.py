@@ -154,6 +154,14 @@ def test_a_command_that_is_not_there_is_bad_input(agent_of):
         agent_of(entrypoint="no-such-command").run()
 
 
+def test_a_script_without_its_first_line_is_bad_input(agent_of, tmp_path):
+    script = tmp_path / "script"
+    script.write_text("echo hello\n")
+    script.chmod(0o755)
+    with pytest.raises(InputError, match=r"Exec format error; it is not a program, or has no #! line$"):
+        agent_of(entrypoint=str(script)).run()
+
+
 # The environment
 
 
@@ -256,7 +264,7 @@ def test_virtual_local_ranks(agent_of, monkeypatch, visible, expected):
 
 def test_virtual_local_ranks_need_devices(agent_of, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    with pytest.raises(InputError, match="CUDA_VISIBLE_DEVICES='3': it has 1 devices"):
+    with pytest.raises(InputError, match="CUDA_VISIBLE_DEVICES='3': it lists 1 devices"):
         agent_of(virtual_local_rank=True).run()
 
 
@@ -523,7 +531,7 @@ def test_nothing_is_started_beside_a_process_that_survives_sigkill(python_agent,
     """No process survives root's SIGKILL here: that one does is what the set is made to say."""
     agent = python_agent("raise SystemExit(3)", max_restarts=3)
     monkeypatch.setattr(PContext, "stuck", property(lambda _: (4242,)))
-    with pytest.raises(InfrastructureError, match="SIGKILL has not ended PID 4242"):
+    with pytest.raises(InfrastructureError, match="SIGKILL did not end PID 4242"):
         agent.run()
     run = Path(agent._logs_specs.run_dir)
     assert [path.name for path in run.glob("attempt_*")] == ["attempt_0"]

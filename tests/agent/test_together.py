@@ -504,7 +504,7 @@ def test_a_worker_that_fails_when_it_is_asked_to_end_is_told_of(together, post, 
 
     agent._start_workers = start
     assert agent.run().state is WorkerState.SUCCEEDED
-    assert "while the workers were to end by themselves, rank" in caplog.text
+    assert "while the workers were finishing, rank" in caplog.text
     assert handler.told == []
 
 
@@ -744,7 +744,7 @@ def test_a_peer_that_asks_for_stacks_cannot_choose_a_file_of_the_users(tmp_path,
     for path in precious:
         path.write_text("precious")
     handler = Prying(0, elsewhere())
-    handler.wishes = [StacksRequest(1, name.format(outside=outside), "n0", "somebody asked for it")]
+    handler.wishes = [StacksRequest(1, name.format(outside=outside), "n0", "requested")]
     spec = WorkerSpec("b", 2, handler, entrypoint=sys.executable, args=("-c", "import time; time.sleep(600)"))
     agent = LocalElasticAgent(spec, DefaultLogsSpecs(log_dir=str(tmp_path / "logs")), shutdown_timeout=60)
     try:

@@ -170,7 +170,7 @@ class Story:
         self._tell("node1", "stacks", reason="hang: no heartbeat for 10 s", file="stacks/1", outliers=[1], is_kept=True)
         self._tell(node, "failure", **failure)
         self.all_tell("rank failed", "failed", but=set(self._agents) - {node})
-        self.all_tell(f"rank {rank} on {node} failed: it made no progress", but={node})
+        self.all_tell(f"rank {rank} on {node} failed: made no progress", but={node})
         self.stop()
         self._verdict = failure
         self.restarts += 1

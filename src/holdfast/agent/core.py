@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from holdfast.agent.core_model import Effect, Event, Next
 
 FENCED = "the workers were killed: this node could not renew its lease in time"
-STUCK = "a worker is stuck in the kernel, and all were stopped"
+STUCK = "a worker is stuck in the kernel, so all workers were stopped"
 
 ALIVE = (Phase.RUNNING, Phase.FAILING, Phase.DRAINING)
 """The phases in which workers of this node may be alive."""
@@ -128,8 +128,8 @@ def _judge(state: AgentState, event: SetFailed | HangFound, now: float, *, is_st
     ruling = rule(past, event.fault, state.limits)
     effects: tuple[Effect, ...] = ()
     if ruling.restarts and past.spent > 0 and ruling.past.spent == 1:
-        again = Say(f"the workers ran for {round(event.fault.ran_s)} s: restarts are counted anew", is_info=True)
-        effects = (again,)
+        again = f"the workers ran for {round(event.fault.ran_s)} s: the restart count starts at 0 again"
+        effects = (Say(again, is_info=True),)
         state = state.replace(forgiven=state.forgiven + state.spent, spent=0)
     restarts = ruling.restarts and not is_stuck
     effects = (*effects, RecordVerdict(restarts, ruling.reason))
@@ -141,7 +141,7 @@ def _judge(state: AgentState, event: SetFailed | HangFound, now: float, *, is_st
     state = state.replace(past=ruling.past, spent=state.spent + 1, is_recorded=True)
     if not ruling.pause_s:
         return state, (*effects, RestartSet())
-    pause = Say(f"a pause of {ruling.pause_s:g} s before the next attempt, after faults in a row")
+    pause = Say(f"waiting {ruling.pause_s:g} s before the next attempt, after repeated failures")
     until = now + ruling.pause_s  # the pause runs while the last processes end
     return state.replace(phase=Phase.PAUSED, until=until), (*effects, pause, StopSet(), PauseUntil(until))
 
@@ -169,7 +169,7 @@ def _drained(state: AgentState, event: Event, _now: float) -> Next:
     """The workers that were asked to end did so, or the deadline passed. Their failures cost no restart."""
     effects: tuple[Effect, ...] = ()
     if isinstance(event, SetFailed):
-        said = Say(f"while the workers were to end by themselves, {event.text}")
+        said = Say(f"while the workers were finishing, {event.text}")
         effects = (RecordFailures(), said, RecordWorkers(state.restarts))
         state = state.replace(is_recorded=True)
     if state.leaving:
@@ -184,7 +184,7 @@ def _pause_is_over(state: AgentState, _event: DeadlinePassed, _now: float) -> Ne
 def _barrier_left(state: AgentState, event: BarrierLeft, _now: float) -> Next:
     if not event.reason:
         return _end(state, Outcome.SUCCEEDED)
-    why = f"the workers of this node have succeeded, but the job cannot end with that: {event.reason}"
+    why = f"the workers of this node succeeded, but the job is not done: {event.reason}"
     return state, (Say(why), RestartSet())
 
 

@@ -87,8 +87,8 @@ def _own_device(local_rank: int, visible: str | None) -> str:
         from holdfast.errors.tree import InputError
 
         raise InputError(
-            f"CUDA_VISIBLE_DEVICES={visible!r}: it has {len(devices)} devices, and --virtual-local-rank needs one for "
-            f"each worker of the node, of which there are at least {local_rank + 1}"
+            f"CUDA_VISIBLE_DEVICES={visible!r}: it lists {len(devices)} devices; --virtual-local-rank needs one for "
+            f"each worker, at least {local_rank + 1} on this node"
         )
     return devices[local_rank]
 

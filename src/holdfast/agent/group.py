@@ -70,9 +70,9 @@ class WorkerSpec:
             warnings.warn("WorkerSpec(fn=...) is now WorkerSpec(entrypoint=...)", DeprecationWarning, stacklevel=2)
             entrypoint = fn
         for problem, wrong in (
-            (f"{local_world_size} workers on a node; it takes at least one", local_world_size < 1),
-            (f"a monitor interval of {monitor_interval} s; it must be more than 0", monitor_interval <= 0),
-            (f"{max_restarts} restarts; 0 is the least", max_restarts < 0),
+            (f"{local_world_size} workers on a node; must be at least 1", local_world_size < 1),
+            (f"a monitor interval of {monitor_interval} s; must be more than 0", monitor_interval <= 0),
+            (f"{max_restarts} restarts; must be 0 or more", max_restarts < 0),
             ("neither a function nor a command to run", not entrypoint),
         ):
             if wrong:

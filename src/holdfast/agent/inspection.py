@@ -129,7 +129,7 @@ class Inspection:
             self._asked = [request.id for request in self._requests.read()]
             self._ask_at = 0.0
         if self._asked and time.monotonic() >= self._ask_at:
-            if self._inspect(self._asked[0], "somebody asked for it") is None:
+            if self._inspect(self._asked[0], "requested") is None:
                 self._ask_at = time.monotonic() + ASK_AGAIN_S
             else:
                 del self._asked[0]
@@ -223,7 +223,7 @@ class Inspection:
             except TimeoutError:
                 over = self._group.spec.rdzv_handler.round_over()
                 if over is not None:
-                    return f"it was not waited for: {over.reason}"
+                    return f"stopped waiting for it: {over.reason}"
                 if left_s <= GLANCE_S:
                     return "it did not answer in time"
             except Exception as error:  # noqa: BLE001 - the node or the store may be gone
@@ -254,7 +254,7 @@ class Inspection:
         except SignalException:
             raise
         except Exception as error:  # noqa: BLE001 - the end of the generation removes them, too
-            log.info("the stacks that were asked for stay in the store: %s", error)
+            log.info("the requested stacks could not be removed from the store: %s", error)
 
     def _ranks_here(self) -> dict[int, RankStacks]:
         from holdfast.processes.postmortem import STACKS_SUFFIX
@@ -338,7 +338,7 @@ class Inspection:
             except SignalException:
                 raise
             except Exception as error:  # noqa: BLE001 - their wait is limited
-                log.info("the other nodes could not be told: %s", error)
+                log.info("the other nodes could not be told that the stacks were reported: %s", error)
             self._timeout_name = ""
 
     def _leave_it_to_another(self, here: Mapping[int, RankStacks]) -> None:
@@ -386,9 +386,9 @@ class Inspection:
         stacks = dump.ranks.get(rank)
         node_rank, local_rank = self._place_of(rank)
         if rank in reasons:
-            why = f"it made no progress, and was ended: {reasons[rank]}"
+            why = f"made no progress and was stopped: {reasons[rank]}"
         else:
-            why = f"it was ended because rank {seen} made no progress: {first.why}"
+            why = f"stopped because rank {seen} made no progress: {first.why}"
         self.has_seen_hang = True
         message = description(why, dump.verdict, file, stacks)
         return Hang(rank, hung_failure(local_rank, message, stacks, time.monotonic() - self._began), node_rank)

@@ -144,9 +144,12 @@ class LocalElasticAgent(SimpleElasticAgent):
         except OSError as error:
             if not isinstance(spec.entrypoint, str):
                 raise
+            import errno
+
             from holdfast.errors.tree import InputError
 
-            raise InputError(f"cannot start {error.filename or spec.entrypoint!r}: {error.strerror}") from error
+            hint = "; it is not a program, or has no #! line" if error.errno == errno.ENOEXEC else ""
+            raise InputError(f"cannot start {error.filename or spec.entrypoint!r}: {error.strerror}{hint}") from error
         self._has_asked_others = False
         self._hang_node = None
         run = self._run_directory()
@@ -168,7 +171,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._worker_group.spec.rdzv_handler.on_lease(context.fence)
 
     def _before_stop(self, running: list[int]) -> None:
-        self._ask_where(running, "a worker failed, and these were stopped")
+        self._ask_where(running, "a worker failed, so the others were stopped")
 
     def _look_before_stop(self, reason: str) -> None:
         if self._pcontext is not None and not self._inspection.has_seen_hang:
@@ -325,9 +328,9 @@ class LocalElasticAgent(SimpleElasticAgent):
                 continue
             self._told_late_crashes.add(crash.pid)
             text = (
-                f"rank {ranks[local_rank]} (pid {crash.pid}) crashed with {crash.signal_name()} after its program had "
-                "ended well, while its interpreter ended: it counts as a success, unless you give --strict-exit. With "
-                "torch, call torch.distributed.destroy_process_group() at the end of the program"
+                f"rank {ranks[local_rank]} (pid {crash.pid}) crashed with {crash.signal_name()} while its interpreter "
+                "shut down, after its program had succeeded: this counts as a success, unless you give --strict-exit. "
+                "With torch, call torch.distributed.destroy_process_group() at the end of the program"
             )
             log.warning("%s", text)
             self._run_events.late_crash(ranks[local_rank], crash, text)
@@ -364,7 +367,8 @@ class LocalElasticAgent(SimpleElasticAgent):
             return False
         pid = self._stuck_watch.look(self._pcontext.pids().values(), time.monotonic())
         if pid is not None:
-            log.error("PID %s is stuck in the kernel for %s s; no restart can help", pid, self._stuck_watch.timeout_s)
+            stuck_s = self._stuck_watch.timeout_s
+            log.error("PID %s has been stuck in the kernel for %s s; a restart cannot help", pid, stuck_s)
         return pid is not None
 
     def _explain(self, failure: ProcessFailure) -> None:
@@ -412,8 +416,8 @@ class LocalElasticAgent(SimpleElasticAgent):
 
         pids = ", ".join(map(str, self._pcontext.stuck))
         raise InfrastructureError(
-            f"SIGKILL has not ended PID {pids}, which is stuck in the kernel or belongs to another user; the job "
-            "ends, because no other worker may run beside it"
+            f"SIGKILL did not end PID {pids}, which is stuck in the kernel or belongs to another user; the job ends, "
+            "because no new worker may run beside it"
         )
 
     def _end_attempt(self, death_sig: signal.Signals, timeout: float) -> None:

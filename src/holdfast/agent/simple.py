@@ -190,7 +190,7 @@ class SimpleElasticAgent(ElasticAgent):
         worker_group.job = info.job
         worker_group.max_restarts = spec.max_restarts if info.max_restarts is None else info.max_restarts
         if info.lost:
-            log.warning("lost %s: the workers start again, and no restart is counted", ", ".join(info.lost))
+            log.warning("lost %s: restarting the workers; this does not count as a restart", ", ".join(info.lost))
         if info.after is not None:
             self._tell_verdict(info.after, info.after.generation or None)
         worker_group.nodes = info.nodes
@@ -432,7 +432,7 @@ class SimpleElasticAgent(ElasticAgent):
 
     def _needed_again(self) -> str:
         over = self._worker_group.spec.rdzv_handler.round_over()
-        return "the others do not go on" if over is None else over.reason
+        return "the other nodes stopped" if over is None else over.reason
 
     def _pause(self, pause_s: float) -> None:
         """Pause. Signals interrupt it."""

@@ -45,4 +45,4 @@ def timeout_from_environment() -> float:
     except ValueError:
         from holdfast.errors.tree import InputError
 
-        raise InputError(f"{TIMEOUT_VARIABLE}={text!r}: a number of seconds is needed, 0 for never") from None
+        raise InputError(f"{TIMEOUT_VARIABLE}={text!r}: write a number of seconds, or 0 for never") from None
