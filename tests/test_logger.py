@@ -67,7 +67,7 @@ class TestLevel:
     @pytest.mark.parametrize("value", ["LOUD", "-1", "\u00b2", "1.5", "9" * 5_000])
     def test_that_there_is_not_is_told_once_and_is_warning(self, value):
         told, *shown = run(LOG, LOGLEVEL=value).stderr.splitlines()
-        assert told.startswith(f"holdfast: LOGLEVEL={value!r} is no level")
+        assert told.startswith(f"holdfast: unknown LOGLEVEL {value!r}, ignored")
         assert "WARNING" in told
         assert levels("\n".join(shown)) == ["WARNING", "ERROR"]
 

@@ -59,7 +59,7 @@ def _level(text: str) -> int | None:
     if name.isascii() and name.isdigit() and len(name) <= LEVEL_MAX_DIGITS:
         return int(name)
     if name:
-        notice(f"{LEVEL_VARIABLE}={text!r} is no level and is not used; write one of {', '.join(LEVELS)}, or a number")
+        notice(f"unknown {LEVEL_VARIABLE} {text!r}, ignored; write one of {', '.join(LEVELS)}, or a number")
     return None
 
 

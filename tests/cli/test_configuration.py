@@ -219,7 +219,7 @@ class TestLogs:
 
     @pytest.mark.parametrize("option", ["--redirects", "--tee"])
     def test_no_streams(self, refused, option):
-        assert refused(option, "4").startswith(f"{option} '4': cannot read '4'; expected <streams>")
+        assert refused(option, "4").startswith(f"{option} '4': write 0 (none), 1 (stdout), 2 (stderr) or 3 (both)")
 
     def test_a_directory_that_cannot_be_made(self, refused, tmp_path):
         (tmp_path / "file").touch()
@@ -259,8 +259,8 @@ class TestNumbersAndNames:
         [
             (["--rdzv-backend", "nonsense"], "--rdzv-backend 'nonsense': unknown backend; choose from "),
             (["--event-log-handler", "nonsense"], "--event-log-handler 'nonsense': unknown name"),
-            (["--signals-to-handle", "SIGTERM,SIGX"], "--signals-to-handle 'SIGTERM,SIGX': 'SIGX' is no signal"),
-            (["--signals-to-handle", "SIGKILL"], "--signals-to-handle 'SIGKILL': 'SIGKILL' cannot be handled"),
+            (["--signals-to-handle", "SIGTERM,SIGX"], "--signals-to-handle 'SIGTERM,SIGX': unknown signal 'SIGX'"),
+            (["--signals-to-handle", "SIGKILL"], "--signals-to-handle 'SIGKILL': 'SIGKILL' cannot be caught"),
         ],
     )
     def test_a_name_that_nothing_has(self, refused, options, start):

@@ -12,13 +12,13 @@ from holdfast.processes.arguments import check_ranks, check_seconds, check_text,
 
 def test_ranks_are_complete_or_the_missing_one_is_named():
     check_ranks("set", args={1: (), 0: ()}, envs={0: {}, 1: {}})
-    with pytest.raises(InputError, match="set: envs has no rank 1; 2 processes need the ranks 0 to 1, it has 0"):
+    with pytest.raises(InputError, match="set: envs has no rank 1; 2 processes need ranks 0 to 1, but it has 0"):
         check_ranks("set", args={0: (), 1: ()}, envs={0: {}})
     with pytest.raises(RuntimeError, match="args and envs are empty"):
         check_ranks("set", args={}, envs={})
 
 
-@pytest.mark.parametrize(("text", "problem"), [(7, "7 is not a str"), ("a\0b", "holds a zero byte")])
+@pytest.mark.parametrize(("text", "problem"), [(7, "7 is not a str"), ("a\0b", "contains a zero byte")])
 def test_text_for_a_program_is_a_string_without_zero_bytes(text, problem):
     with pytest.raises(InputError, match=rf"word: .*{problem}"):
         check_text("word", text)
@@ -28,7 +28,7 @@ def test_text_for_a_program_is_a_string_without_zero_bytes(text, problem):
 def test_a_wait_is_a_number_of_seconds_that_is_not_negative(seconds):
     assert check_seconds("wait", math.inf) == math.inf
     assert check_seconds("wait", 0) == 0
-    with pytest.raises(InputError, match=r"wait=.*: it takes a number of seconds, 0 or more"):
+    with pytest.raises(InputError, match=r"wait=.*: must be 0 seconds or more"):
         check_seconds("wait", seconds)
 
 

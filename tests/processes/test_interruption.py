@@ -151,6 +151,12 @@ def test_an_unknown_signal_is_shown(start, monkeypatch, text):
     assert handlers.users == before
 
 
+@pytest.mark.parametrize("text", ["TERM", "term", "sigterm"])
+def test_a_signal_that_is_nearly_right_is_suggested(text):
+    with pytest.raises(InputError, match=rf"unknown signal '{text}'; did you mean SIGTERM\?"):
+        signals_to_handle(f"SIGINT,{text}")
+
+
 def test_who_comes_second_changes_no_handlers(monkeypatch):
     """A launcher, its agent and its set of workers are one launch: the launcher has said which signals."""
     monkeypatch.setenv(SIGNALS_VARIABLE, "SIGUSR2")

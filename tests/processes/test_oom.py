@@ -226,7 +226,7 @@ def test_a_machine_without_memory(kernel):
 def test_a_log_that_does_not_say_more(kernel):
     watch = kernel.watch(41)
     kernel.say("3,812,55,-;Killed process 41 (python3) total-vm:1kB\n")
-    assert watch.verdict(41) == f"{KILLED_BY_KERNEL}, as the kernel's log says"
+    assert watch.verdict(41) == f"{KILLED_BY_KERNEL}, according to the kernel's log"
 
 
 def test_what_the_log_said_before_does_not_count(kernel):
@@ -308,7 +308,7 @@ def test_the_machines_counter_decides_only_where_no_cgroup_counts(kernel):
     alone = kernel.watch(41)
     kernel.machine(1)
     assert beside_a_cgroup.verdict(41) == ""
-    assert alone.verdict(41) == f"{KILLED_BY_KERNEL}: the machine counted such a kill while it ran"
+    assert alone.verdict(41) == f"{KILLED_BY_KERNEL}: the machine counted such a kill during its run"
 
 
 def test_a_machine_that_says_nothing(tmp_path):

@@ -103,7 +103,7 @@ def test_a_value_that_cannot_be_read_is_a_failure():
         raise ValueError("no such class")
 
     result = outcome_of({0: exited(0)}, ranks=1).collect(read)
-    assert "the value that it returned cannot be read: ValueError('no such class')" in result.failures[0].message
+    assert "its return value cannot be read: ValueError('no such class')" in result.failures[0].message
 
 
 def test_workers_that_died_with_their_keeper_say_so():

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 def check_ranks(name: str, **mappings: Mapping[int, Any]) -> None:
     """Check that each mapping has exactly the ranks 0 to N-1; the error names the mapping and the rank."""
     nprocs = max(map(len, mappings.values()))
-    problem = "" if nprocs else f"{' and '.join(mappings)} are empty; there is no process to start"
+    problem = "" if nprocs else f"{' and '.join(mappings)} are empty; no process to start"
     for what, mapping in mappings.items():
         for rank in range(nprocs):
             if not problem and rank not in mapping:
                 others = ", ".join(map(str, mapping)) or "none"
                 problem = (
-                    f"{what} has no rank {rank}; {nprocs} processes need the ranks 0 to {nprocs - 1}, it has {others}"
+                    f"{what} has no rank {rank}; {nprocs} processes need ranks 0 to {nprocs - 1}, but it has {others}"
                 )
     if problem:
         from holdfast.errors.tree import InputError
@@ -35,14 +35,14 @@ def check_text(what: str, text: object) -> str:
     if not isinstance(text, str):
         raise input_error(f"{what}: {text!r} is not a str")
     if "\0" in text:
-        raise input_error(f"{what}: {text!r} holds a zero byte, which no program can be given")
+        raise input_error(f"{what}: {text!r} contains a zero byte, which cannot be passed to a program")
     return text
 
 
 def check_seconds(what: str, seconds: float) -> float:
     """`seconds`, if a wait can last that long."""
     if not seconds >= 0:  # also rejects NaN
-        raise input_error(f"{what}={seconds!r}: it takes a number of seconds, 0 or more")
+        raise input_error(f"{what}={seconds!r}: must be 0 seconds or more")
     return seconds
 
 

@@ -46,8 +46,8 @@ def dumps(held: object) -> bytes:
         from holdfast.errors.tree import InputError
 
         raise InputError(
-            "the function has no name that another process could import it by; install holdfast with its extra "
-            "notebook (cloudpickle), put it into a file, or use start_method='fork'"
+            "another process cannot import the function, because it has no importable name; install holdfast with its "
+            "extra notebook (cloudpickle), put it into a file, or use start_method='fork'"
         ) from None
     data: bytes = cloudpickle.dumps(held)
     return data

@@ -111,7 +111,7 @@ class PContext:
     def start(self) -> None:
         """Start all processes, or none: if one cannot start, its error is raised, such as FileNotFoundError."""
         if self._keeper is not None or self._result is not None:
-            raise ValueError(f"{self.name} was started before; make another context to start it again")
+            raise ValueError(f"{self.name} was already started; make another context to start it again")
         handlers.install()
         try:
             self._start()
@@ -308,7 +308,7 @@ class PContext:
             self._result = result
         if self._keeper is not None and self._keeper.stuck is not None:
             pids = ", ".join(map(str, self._keeper.stuck)) or "some processes"
-            notice(f"{self.name}: SIGKILL has not ended {pids}: stuck in the kernel, or of another user")
+            notice(f"{self.name}: SIGKILL did not end {pids}: stuck in the kernel, or owned by another user")
 
     def __enter__(self) -> Self:
         return self

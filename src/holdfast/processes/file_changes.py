@@ -123,8 +123,8 @@ class FileChanges:
         self._close_inotify()
         self._keys.setdefault(_UNWATCHED, set()).add(key)
         self._warn(
-            f"the kernel cannot tell when a file changes ({error.strerror}): "
-            f"looking every {LOOK_PERIOD_S} s instead; see the limits in /proc/sys/fs/inotify"
+            f"the kernel cannot report file changes ({error.strerror}): polling every {LOOK_PERIOD_S} s instead; see "
+            "the limits in /proc/sys/fs/inotify"
         )
 
     def _close_inotify(self) -> None:

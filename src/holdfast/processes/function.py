@@ -210,7 +210,7 @@ def _pickled(process: _FunctionProcess) -> tuple[int, list[int]]:
         try:
             reduction.dump(process, file)
         except Exception as error:
-            error.add_note("a function and its arguments are pickled to start it; start_method='fork' does without")
+            error.add_note("a function and its arguments are pickled to start it; start_method='fork' avoids this")
             raise
     finally:
         mp_context.set_spawning_popen(None)

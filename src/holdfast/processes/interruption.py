@@ -52,11 +52,12 @@ def signals_to_handle(text: str | None = None) -> list[signal.Signals]:
     if unknown or uncatchable:
         from holdfast.errors import InputError
 
-        reason = "is no signal of this system" if unknown else "cannot be handled by any process"
-        raise InputError(
-            f"{SIGNALS_VARIABLE}={text!r}: {(unknown or uncatchable)[0]!r} {reason}; "
-            f"write names separated by commas, such as {DEFAULT_SIGNALS}"
-        )
+        wrong = f"unknown signal {unknown[0]!r}" if unknown else f"{uncatchable[0]!r} cannot be caught"
+        meant = f"SIG{unknown[0].upper().removeprefix('SIG')}" if unknown else ""
+        advice = f"write names separated by commas, such as {DEFAULT_SIGNALS}"
+        if meant in signal.Signals.__members__:
+            advice = f"did you mean {meant}?"
+        raise InputError(f"{SIGNALS_VARIABLE}={text!r}: {wrong}; {advice}")
     return [signal.Signals[name] for name in names]
 
 

@@ -26,7 +26,7 @@ LIMIT_MAX_BYTES = 1 << 60
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 """The kernel's log always has the process ids of this namespace. The number never changes."""
 
-KILLED_BY_KERNEL = "the kernel's out-of-memory killer ended it"
+KILLED_BY_KERNEL = "killed by the kernel's out-of-memory killer"
 
 _MIB = 1 << 20
 _FIRST_FOREIGN_PRIORITY = 8
@@ -207,7 +207,7 @@ class OomWatch:
             limit = self._limit(directory)
             return f"{KILLED_BY_KERNEL}: its memory cgroup was at its limit" + (f" of {limit}" if limit else "")
         if reason is not None:
-            return f"{KILLED_BY_KERNEL}, as the kernel's log says"
+            return f"{KILLED_BY_KERNEL}, according to the kernel's log"
         return self._guess(directory)
 
     def _guess(self, directory: str) -> str:
@@ -222,7 +222,7 @@ class OomWatch:
             for each in counters:
                 self._guessed[each] = self._guessed.get(each, 0) + 1
             if path == self._vmstat:
-                return f"{KILLED_BY_KERNEL}: the machine counted such a kill while it ran"
+                return f"{KILLED_BY_KERNEL}: the machine counted such a kill during its run"
             limit = self._limit(directory)
             counted = f"{KILLED_BY_KERNEL}: its memory cgroup counted such a kill"
             return f"{counted}, and has a limit of {limit}" if limit else counted

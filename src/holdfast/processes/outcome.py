@@ -93,7 +93,7 @@ class Outcome:
                     result.return_values[rank] = return_value(rank)
                 except Exception as error:  # noqa: BLE001 - unpickling a value runs the user's code
                     result.failures[rank] = self._failure(rank, exit_)
-                    result.failures[rank].message = f"the value that it returned cannot be read: {error!r}"
+                    result.failures[rank].message = f"its return value cannot be read: {error!r}"
             elif exit_.code != 0 and (self._on_its_own(rank, exit_) or self._had_failed(rank, exit_)):
                 result.failures[rank] = self._failure(rank, exit_)
             else:

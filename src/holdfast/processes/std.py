@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 GRAMMAR = (
-    "<streams> for every rank, or <local rank>:<streams>[,<local rank>:<streams>...]; "
-    "<streams> is 0 (none), 1 (stdout), 2 (stderr) or 3 (both); examples: 3, 0:1,10:3"
+    "write 0 (none), 1 (stdout), 2 (stderr) or 3 (both) for every rank, or LOCAL_RANK:N for some, such as 0:1,10:3"
 )
 
 _FOR_ALL = re.compile(r"\s*([0-3])\s*")
@@ -41,10 +40,11 @@ class Std(IntFlag):
         for item in text.split(","):
             for_one = _FOR_ONE.fullmatch(item)
             if for_one is None:
-                raise ValueError(f"{text!r}: cannot read {item!r}; expected {GRAMMAR}")
+                unread = "" if item == text else f"cannot read {item!r}; "
+                raise ValueError(f"{text!r}: {unread}{GRAMMAR}")
             rank = int(for_one[1])
             if rank in by_rank:
-                raise ValueError(f"{text!r}: local rank {rank} is given twice; expected {GRAMMAR}")
+                raise ValueError(f"{text!r}: local rank {rank} is given twice; {GRAMMAR}")
             by_rank[rank] = cls(int(for_one[2]))
         return by_rank
 

@@ -86,7 +86,7 @@ class TailLog:
     def start(self) -> TailLog:
         """Begin to show the files' content and what is added to it."""
         if self._thread is not None:
-            raise RuntimeError(f"TailLog {self._name!r} was started before; make a new one")
+            raise RuntimeError(f"TailLog {self._name!r} was already started; make a new one")
         if self._files and self._dst is not None:  # a process without a stdout has None
             self._changes = FileChanges(_say_once)
             self._thread = threading.Thread(
@@ -111,8 +111,7 @@ class TailLog:
         elif not self.await_end(patience_s, STALLS_S):
             _leave_behind(self)
             _say_once(
-                "the console does not keep up, so the job goes on without it: some lines come late there, "
-                "or not at all; the log files have them all"
+                "the console is too slow, so some lines come late or are left out there; the log files have them all"
             )
         self.has_ended()
 

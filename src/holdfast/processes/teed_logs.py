@@ -66,7 +66,7 @@ class TeedLogs:
         try:
             fd = open_append(path, FILTERED_LOG_MODE)
         except OSError as error:  # the workers run by now; one may have put a pipe there
-            notice(f"{self._name}: there is no {path!r}: {error.strerror}")
+            notice(f"{self._name}: cannot open {path!r}: {error.strerror}")
             return
         copy = open(fd, "w", encoding="utf-8")  # noqa: SIM115 - closed when the set has ended
         self._copies.append(copy)
