@@ -37,7 +37,7 @@ def test_a_crash_after_the_last_line_is_not_looked_for_in_a_stack():
 
 def test_a_module_that_is_not_found_at_the_start_may_be_misspelt():
     told = advice("exception", "ModuleNotFoundError", MODULE_START)
-    assert told.startswith("Check the name behind -m")
+    assert told.startswith("Check the name after -m")
     assert "on every machine" in told
 
 
@@ -52,7 +52,7 @@ def test_a_program_that_is_not_python_needs_an_option():
 
 
 def test_arguments_that_were_refused_are_corrected_and_not_searched_for():
-    assert advice("exit", where=COMMAND_LINE).startswith("Correct the program's arguments")
+    assert advice("exit", where=COMMAND_LINE).startswith("Fix the program's arguments")
     assert "log file" not in advice("exit")
 
 

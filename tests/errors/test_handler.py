@@ -244,7 +244,7 @@ class TestDisks:
                 filler.write(b"x" * 4096)
         environment = {"TORCHELASTIC_ERROR_FILE": full_disk / "error.json", "HOLDFAST_WORKER_PAGE": page}
         ended = run_python(FAILING, **environment)
-        assert "was not written, what it would say is known all the same: [Errno 28]" in ended.stderr
+        assert "was not written, the failure is reported all the same: [Errno 28]" in ended.stderr
         spare = spare_path({"HOLDFAST_WORKER_PAGE": str(page)})
         failure = ProcessFailure(0, 7, 1, str(full_disk / "error.json"), Evidence(spare_file=spare))
         assert (failure.kind, failure.exception) == (FailureKind.EXCEPTION, "ValueError")
@@ -330,6 +330,6 @@ class TestPlugIns:
         own = plugins / "error.json"
         ended = run_python(FAILING, module_path=plugins, HOLDFAST_ERROR_HANDLER=name, TORCHELASTIC_ERROR_FILE=own)
         told = ended.stderr.splitlines()[0]
-        assert told.startswith(f"holdfast: HOLDFAST_ERROR_HANDLER={name}: the default error handler is used")
+        assert told.startswith(f"holdfast: HOLDFAST_ERROR_HANDLER={name}: using the default error handler")
         assert reason in told
         assert json.loads(own.read_text())["message"]["message"] == "ValueError: the true cause"

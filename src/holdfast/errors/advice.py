@@ -7,64 +7,64 @@ import os
 from holdfast.errors.kind import COMMAND_LINE, INTERPRETER_END, MODULE_START, FailureKind
 
 _BY_EXCEPTION = {
-    "SyntaxError": "Correct the program's text: it cannot be compiled, so every restart would end the same.",
-    "IndentationError": "Correct the indentation: the program cannot be compiled, so every restart would end the same.",
-    "TabError": "Do not mix tabs and spaces: the program cannot be compiled, so every restart would end the same.",
+    "SyntaxError": "Fix the syntax error: the program cannot be compiled, so a restart cannot help.",
+    "IndentationError": "Fix the indentation: the program cannot be compiled, so a restart cannot help.",
+    "TabError": "Do not mix tabs and spaces: the program cannot be compiled, so a restart cannot help.",
     "ModuleNotFoundError": "Install the missing module for this interpreter, on every machine of the job.",
-    "ImportError": "Check the installed versions on every machine: something that the program imports is not there.",
-    "FileNotFoundError": "Check that the path exists on this machine, too: not every machine may see the same disks.",
-    "PermissionError": "Check who may read and write this path, as the user that runs the workers.",
+    "ImportError": "Check the installed versions on every machine: something that the program imports is missing.",
+    "FileNotFoundError": "Check that the path exists on this machine, too: machines may not share all disks.",
+    "PermissionError": "Check that the user who runs the workers may read and write this path.",
     "MemoryError": "Use a smaller batch or model, fewer workers on a machine, or a machine with more memory.",
     "OutOfMemoryError": "The accelerator's memory is full: use a smaller batch, checkpointing, or more devices.",
     "NoMainGuardError": 'Put the launch under `if __name__ == "__main__":`, since every worker imports this file.',
-    "KeyboardInterrupt": "Nothing is wrong: somebody interrupted the program.",
+    "KeyboardInterrupt": "Nothing is wrong: the program was interrupted.",
 }
 """Advice by exception class. It is more specific than the advice by kind."""
 
 _BY_KIND = {
-    FailureKind.EXCEPTION: "Read the traceback from its last line upwards: {place} is where to look first.",
+    FailureKind.EXCEPTION: "Read the traceback from its last line upwards; look first at {place}.",
     FailureKind.COMMUNICATION: (
         "Look at the other ranks and at the network first: this rank lost a peer and is rarely the cause itself."
     ),
     FailureKind.CRASH: (
-        "Native code crashed: look at the Python stack of the thread that did, and check that the versions of the "
-        "native libraries (driver, CUDA, extensions) fit each other."
+        "Native code crashed: look at the Python stack of the crashed thread, and check that the versions of the "
+        "native libraries (driver, CUDA, extensions) match."
     ),
     FailureKind.OUT_OF_MEMORY: (
         "Use less memory on each worker (batch, data loader workers, prefetching), run fewer workers on a machine, or "
         "raise the memory limit of the container or cgroup."
     ),
     FailureKind.KILLED: (
-        "Find out who sent the signal: the scheduler (preemption, a limit of time or memory), the kernel, or a person; "
+        "Find out who sent the signal: the scheduler (preemption, a time or memory limit), the kernel, or a person; "
         "their logs say more."
     ),
     FailureKind.EXIT: (
-        "The program left with this exit code and without an exception: search it, and what it wrote, for what ends it "
-        "that way."
+        "The program exited with this code and without an exception: look in its output, and in its source for calls "
+        "that exit."
     ),
     FailureKind.HANG: (
-        "Compare the stacks of the ranks: the one that stands elsewhere is what the others wait for. If a step only "
-        "takes long, raise --hang-timeout or send heartbeats more often."
+        "Compare the stacks of the ranks: the others wait for the one that is in a different place. If a step is just "
+        "slow, raise --hang-timeout or send heartbeats more often."
     ),
     FailureKind.TIMEOUT: ("A timed section ran longer than its limit: raise the limit, or find out what was slow."),
 }
 
 
 _AFTER_THE_LAST_LINE = (
-    "The program itself had come to its end, and native code was still at work when the interpreter ended. With torch, "
-    "wait for every collective, and call torch.distributed.destroy_process_group() as the last thing."
+    "The program had finished, but native code was still running when the interpreter shut down. With torch, wait for "
+    "every collective, and call torch.distributed.destroy_process_group() last."
 )
 
 
 _NO_SUCH_PROGRAM = (
-    "Check the name behind -m: a module with dots and without .py, or a package with a __main__.py. Start the job in "
+    "Check the name after -m: a module with dots and without .py, or a package with a __main__.py. Start the job in "
     "the directory that holds it, or install it for this interpreter, on every machine of the job."
 )
 
 
 _REFUSED_ARGUMENTS = (
-    "Correct the program's arguments: it refused them, and its usage is in the last lines of its stderr. Every restart "
-    "would end the same."
+    "Fix the program's arguments: it refused them, and its usage is in the last lines of its stderr. A restart cannot "
+    "help."
 )
 
 _NOT_COMPILED = ("SyntaxError", "IndentationError", "TabError")

@@ -213,7 +213,7 @@ def _exit_message(exit_code: int, pid: int, evidence: Evidence) -> str:
     tail = _tail(evidence.stderr)
     if tail:
         return message + tail
-    return f"{message}\nIt left by sys.exit or os._exit, or is not a Python program, and its stderr was empty."
+    return f"{message}\nIt called sys.exit or os._exit, or is not a Python program, and its stderr was empty."
 
 
 def _peak(evidence: Evidence) -> str:

@@ -100,7 +100,7 @@ class ErrorHandler:
         except (OSError, ValueError) as problem:
             # The watching process must know the kind of failure: a process that lost its peer is rarely the cause.
             is_known = _leave_word(error_msg)
-            how = "what it would say is known all the same" if is_known else "the failure is told here only"
+            how = "the failure is reported all the same" if is_known else "the failure is reported only here"
             notice(f"the error file {file_path!r} was not written, {how}: {problem}")
 
 
@@ -129,7 +129,7 @@ def get_error_handler() -> ErrorHandler:
         return _plugged_in(name)
     except Exception as problem:  # noqa: BLE001 - a plug-in may raise anything and must not end the worker
         reason = headline(type_and_text(problem), REASON_MAX_CHARS)
-        notice(f"{HANDLER_VARIABLE}={name}: the default error handler is used instead, because of {reason}")
+        notice(f"{HANDLER_VARIABLE}={name}: using the default error handler, because of {reason}")
         return ErrorHandler()
 
 
