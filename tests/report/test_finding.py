@@ -73,8 +73,8 @@ def test_nodes_that_share_a_log_directory_are_shown_together(tmp_path):
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("nonsense", "no run 'nonsense' is known here, and it is no directory; known are job7"),
-        ("no/such/place", "'no/such/place' is no directory"),
+        ("nonsense", "no run or directory 'nonsense'; see holdfast runs"),
+        ("no/such/place", "no run or directory 'no/such/place'"),
     ],
 )
 def test_a_run_that_is_not_known_is_one_line_that_says_what_is(name, problem, tmp_path, capsys):
@@ -87,11 +87,11 @@ def test_a_run_that_is_not_known_is_one_line_that_says_what_is(name, problem, tm
 
 def test_where_no_run_is_known_the_error_says_what_to_name(capsys):
     assert main(["report"]) == 2
-    assert "no run is known here; name the directory of one" in capsys.readouterr().err
+    assert "no runs are recorded here; give a run's directory" in capsys.readouterr().err
 
 
 def test_a_directory_without_a_run_is_bad_input(tmp_path):
-    with pytest.raises(InputError, match="holds none"):
+    with pytest.raises(InputError, match="contains none"):
         find_run(str(tmp_path))
 
 

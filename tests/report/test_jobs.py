@@ -211,7 +211,7 @@ def test_what_reads_a_directory_of_an_elastic_job_names_the_others(tmp_path, cap
     nodes = written_runs.three_machines(tmp_path)
     run = find_run(nodes[2].directory)
     assert (run.outcome, len(run.nodes)) == (Outcome.UNKNOWN, 1)
-    assert run.notes[0] == f"This is the part of one agent. The job has 3 more beside it: holdfast report '{tmp_path}'"
+    assert run.notes[0] == f"This shows one agent. The job has 3 more: holdfast report '{tmp_path}'"
     assert Path(nodes[2].directory).is_dir()
     assert len(in_json(capsys, tmp_path)["nodes"]) == 4
 

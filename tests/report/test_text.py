@@ -24,7 +24,7 @@ def test_a_failure_is_explained_with_rank_host_place_log_file_victims_and_advice
         "  log file    /logs/job7_0a1b2c3d2/attempt_1/1/stderr.log",
         "  victims     3 other workers failed with it",
         "  | ValueError: loss is nan after step 1200",
-        "Time, of all agents together",
+        "Time of all agents together",
     ):
         assert f"{line}\n" in text
     assert "What to do: Read the traceback" in text
@@ -135,7 +135,7 @@ def test_a_job_that_shrank_says_so(tmp_path):
 def test_more_restarts_than_the_budget_are_explained(tmp_path):
     run = written_runs.WrittenNode(tmp_path, max_restarts=1).starts(restart=5).ends("succeeded", 9)
     run.done("succeeded", restarts=5)
-    line = "  restarts    5 (a budget of 1, which time without a failure gives back)\n"
+    line = "  restarts    5 (of 1; time without failures resets the count)\n"
     assert line in report_text(find_run(str(tmp_path)))
 
 

@@ -97,7 +97,7 @@ def test_without_an_end_and_without_its_agent_the_run_is_lost(tmp_path):
 def test_without_an_end_and_on_another_machine_nobody_knows(tmp_path):
     node = told(written_runs.killed_agent(tmp_path))
     assert (node.outcome, node.attempts[0].outcome) == (Outcome.UNKNOWN, Outcome.UNKNOWN)
-    assert "Only its machine can tell" in run_of([node]).notes[0]
+    assert "Only on its machine can you see" in run_of([node]).notes[0]
 
 
 def test_a_run_without_an_attempt_was_spent_waiting(tmp_path):
@@ -184,7 +184,7 @@ def test_a_machine_that_was_lost_and_came_back_is_not_a_fourth_node(tmp_path):
     assert sum(lost.time_s().values()) == pytest.approx(lost.length_s)
     (note,) = run.notes
     assert note.startswith("machine3 (agent 1) was lost in generation 1")
-    assert note.endswith("The others went on without it.")
+    assert note.endswith("The other nodes continued without it.")
 
 
 def test_an_agent_that_was_in_the_last_generation_and_wrote_no_end_may_still_run(tmp_path):

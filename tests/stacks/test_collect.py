@@ -127,7 +127,7 @@ def test_a_worker_that_does_not_answer_is_looked_at_from_outside(start_worker, p
     post.line()
     text = collect({0: worker})[0]
     assert functions(text) == ["train", "<module>"]
-    assert parse(text).source == "py-spy, as it did not answer"
+    assert parse(text).source == "py-spy, because it did not answer"
     assert parse(text).state == ""
 
 

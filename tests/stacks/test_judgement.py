@@ -49,7 +49,7 @@ WORK_WAIT = text("/srv/train.py:11 step", *MAIN, remarks="# line: dist.all_reduc
 STOPPED = "# state: stopped by a signal\n" + ALL_REDUCE
 NO_STACK = "# state: no Python stack: sleeping, in the kernel at futex_wait\n# source: the kernel\n"
 PY_SPY = textwrap.dedent(f"""\
-    # source: py-spy, as it did not answer
+    # source: py-spy, because it did not answer
     Process 4242
     Thread 4243 (idle): "loader"
         wait (threading.py:320)
@@ -302,8 +302,8 @@ VERDICTS = {
         dict.fromkeys(range(4), ALL_REDUCE),
         [],
         (
-            "all 4 ranks wait in all_reduce at /srv/train.py:8 in step: none stands out; "
-            "the collective itself stands still, or the network between them"
+            "all 4 ranks wait in all_reduce at /srv/train.py:8 in step: none stands out; the collective itself or the "
+            "network is stuck"
         ),
     ),
     "all in the same collective, one behind": (
@@ -318,8 +318,8 @@ VERDICTS = {
         {0: at_step(9, ALL_REDUCE), 1: ALL_REDUCE},
         [],
         (
-            "all 2 ranks wait in all_reduce at /srv/train.py:8 in step: none stands out; "
-            "the collective itself stands still, or the network between them"
+            "all 2 ranks wait in all_reduce at /srv/train.py:8 in step: none stands out; the collective itself or the "
+            "network is stuck"
         ),
     ),
     "a stopped rank, though it is where the others are": (
@@ -349,7 +349,7 @@ VERDICTS = {
         "the 2 ranks are at 2 places; rank 1 is furthest behind, at step 2 while others are at 3",
     ),
     "one rank": ({0: LOADER}, [], "the only rank: /srv/loader.py:4 in read"),
-    "no rank": ({}, [], "no rank could be looked at"),
+    "no rank": ({}, [], "no rank could be inspected"),
 }
 
 

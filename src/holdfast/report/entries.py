@@ -147,7 +147,7 @@ def read_log(run: RunDirectory) -> Log:
                     left -= len(line)
             log.is_cut = left <= 0 and bool(file.read(1))
     except OSError as error:
-        raise InputError(f"{run.events!r} cannot be read: {error.strerror or 'it is not there'}") from error
+        raise InputError(f"{run.events!r} cannot be read: {error.strerror or 'it does not exist'}") from error
     return log
 
 

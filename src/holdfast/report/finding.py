@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     from holdfast.report.records import Node, Run
 
-NAMED_MAX = 8
-"""How many known runs an error message lists for an unknown name."""
-
 NAME_MIN_CHARS = 4
 """How many characters of a job's id are enough to name it."""
 
@@ -46,13 +43,11 @@ def find_run(name: str = "") -> Run:
         return _part_in(name) if RunDirectory(name).has_events() else _newest_in(name)
     known = _known()
     if not known and os.path.sep not in name:
-        raise InputError("no run is known here; name the directory of one (holdfast run --log-dir)")
+        raise InputError("no runs are recorded here; give a run's directory (holdfast run --log-dir)")
     jobs = _jobs_named(name, known)
     newest = next(jobs, None)
-    if newest is None and os.path.sep in name:
-        raise InputError(f"{name!r} is no directory, and no run of this id is known here")
     if newest is None:
-        raise InputError(f"no run {name!r} is known here, and it is no directory; {_known_ids(known)}")
+        raise InputError(f"no run or directory {name!r}; see holdfast runs")
     others = sum(1 for _ in jobs) if name == newest[0].run_id else 0
     notes = [_several(others, f"have the run id {name!r}")] if others else []
     if not name and newest_has_no_directory():
@@ -166,7 +161,7 @@ def _part_in(directory: str) -> Run:
     if not others:
         return run_of([node])
     name = node.job[:SHOWN_ID_CHARS] if node.directory in known_runs() else repr(os.path.dirname(node.directory))
-    note = f"This is the part of one agent. The job has {len(others)} more beside it: holdfast report {name}"
+    note = f"This shows one agent. The job has {len(others)} more: holdfast report {name}"
     return run_of([node], [note])
 
 
@@ -176,7 +171,7 @@ def _newest_in(directory: str) -> Run:
     except OSError as error:
         raise InputError(f"{directory!r} cannot be read: {error.strerror}") from error
     if not found:
-        raise InputError(f"{directory!r} is no run's directory and holds none: there is no {EVENTS}")
+        raise InputError(f"{directory!r} is not the directory of a run and contains none: no {EVENTS} in it")
     # Times of one machine are in order. Across machines they only decide which job is shown.
     identities = sorted(_identified(found), key=lambda each: each.started_at, reverse=True)
     jobs = _jobs(identities)
@@ -195,9 +190,3 @@ def _several(others: int, are: str) -> str:
     jobs = "1 more job" if others == 1 else f"{others} more jobs"
     are = are if others > 1 else are.replace("have ", "has ").replace("are ", "is ")
     return f"{jobs} {are}; this is the newest. To see another, name its directory or its job id (holdfast runs)."
-
-
-def _known_ids(known: Iterable[Identity]) -> str:
-    ids = list(dict.fromkeys(each.run_id for each in known))
-    more = f" and {len(ids) - NAMED_MAX} more" if len(ids) > NAMED_MAX else ""
-    return f"known are {', '.join(ids[:NAMED_MAX])}{more} (see holdfast runs)"

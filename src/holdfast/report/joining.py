@@ -212,9 +212,9 @@ def _notes(nodes: list[Node]) -> list[str]:
     notes: list[str] = []
     skipped = sum(node.skipped_lines for node in nodes)
     if skipped:
-        notes.append(f"{skipped} line{'s' * (skipped > 1)} of the event log could not be understood and were left out.")
+        notes.append(f"{skipped} line{'s' * (skipped > 1)} of the event log could not be read and were left out.")
     if any(node.is_cut for node in nodes):
-        notes.append(f"An event log is longer than {LOG_MAX_BYTES:,} bytes, and its rest was not read.")
+        notes.append(f"An event log is longer than {LOG_MAX_BYTES:,} bytes; the rest was not read.")
     notes += _notes_on_ends(nodes)
     if len(nodes) > 1 and not nodes[0].job:
         notes.append(
@@ -222,7 +222,7 @@ def _notes(nodes: list[Node]) -> list[str]:
             "and size, and ran at the same time."
         )
     if any(not node.spans for node in nodes):
-        notes.append("These events do not say when workers ran, so the time cannot be told apart.")
+        notes.append("These events do not say when workers ran, so the time cannot be split up.")
     return notes
 
 
@@ -238,16 +238,16 @@ def _notes_on_ends(nodes: list[Node]) -> list[str]:
         name = host if len(nodes) > 1 else "The agent"
         if node.outcome is Outcome.UNKNOWN:
             notes.append(
-                f"{name} has recorded no end. Only its machine can tell whether it still runs. "
-                "Its times are known up to its last event."
+                f"{name} has recorded no end. Only on its machine can you see whether it still runs. Its times end "
+                "with its last event."
             )
         elif node.key != nodes[0].key and _is_elastic(node):
             number = node.attempts[-1].generation
             notes.append(
                 f"{name} was lost in generation {number}: the agent or its machine was killed, or cut off. "
-                "The others went on without it."
+                "The other nodes continued without it."
             )
         else:
-            notes.append(f"{name} was lost: it or its machine was killed. Its times are known up to its last event.")
+            notes.append(f"{name} was lost: it or its machine was killed. Its times end with its last event.")
     more = len(without_end) - _LOST_NAMED_MAX
     return [*notes, f"{more} more agents have recorded no end."] if more > 0 else notes

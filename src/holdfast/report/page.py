@@ -59,10 +59,10 @@ WARNINGS_MAX = 100
 MESSAGE_MAX_CHARS = 8000
 
 MEANINGS = {
-    Activity.TRAINING: "workers ran, in attempts that succeeded, go on, or were stopped in an orderly way",
-    Activity.LOST: "workers ran in an attempt that failed; what they had not saved is done again",
-    Activity.RESTARTING: "from the end of an attempt until the workers of the next one run, without the waiting",
-    Activity.WAITING: "in the rendezvous before workers start, for other nodes",
+    Activity.TRAINING: "workers ran, in attempts that succeeded, still run, or were stopped in an orderly way",
+    Activity.LOST: "workers ran in an attempt that failed; work that was not saved is repeated",
+    Activity.RESTARTING: "from the end of an attempt until the workers of the next one run, apart from waiting",
+    Activity.WAITING: "in the rendezvous, for other nodes, before workers start",
     Activity.STARTING: "the agent's own start, the first start of the workers, and the end",
 }
 
@@ -83,8 +83,8 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _LEGEND = (
     ("good", "✓ attempt succeeded"),
     ("bad", "✕ attempt failed"),
-    ("stopped", "■ attempt stopped: machines came or went, or somebody asked"),
-    ("running", "▶ attempt runs"),
+    ("stopped", "■ attempt stopped: machines came or went, or on request"),
+    ("running", "▶ attempt running"),
     ("gone", "? agent lost, or no end recorded"),
     ("restarting", "restarting"),
     ("waiting", "waiting for nodes"),
@@ -230,13 +230,13 @@ def _timeline(run: Run) -> str:
     hints = ["Numbers in the bars are attempts."]
     if len(run.nodes) > 1:
         hints = [
-            "Each agent is on a clock of its own; they are aligned by the attempts that they share.",
+            "Each agent has its own clock; the clocks are aligned by the attempts that agents share.",
             "Numbers in the bars are attempts of the whole job.",
         ]
     if len(run.nodes) > NODES_DRAWN_MAX:
         hints.append(f"Only the first {NODES_DRAWN_MAX} of {len(run.nodes)} agents are drawn.")
     if any(len(node.spans) > SPANS_DRAWN_MAX for node in run.nodes):
-        hints = ["There is more than can be drawn: each column shows what most of its time was spent with.", *hints[1:]]
+        hints = ["Too much to draw in full: each column shows what took most of its time.", *hints[1:]]
     hint = " ".join(hints)
     legend = f'<ul class="legend">{items}</ul>\n<p class="quiet">{hint}</p>'
     return f"<section>\n<h2>Timeline</h2>\n{picture}\n{legend}\n</section>"
@@ -340,5 +340,5 @@ def _meanings(run: Run) -> str:
     rows = {str(activity): text for activity, text in MEANINGS.items()}
     notes = "".join(f"<p>{_text(note)}</p>" for note in run.notes)
     known = f"<h2>Notes</h2>\n{notes}\n" if notes else ""
-    sum_up = '<p class="quiet">Together they are the length of the run.</p>'
+    sum_up = '<p class="quiet">Together they add up to the length of the run.</p>'
     return f"<section>\n{known}<h2>What the words mean</h2>\n{_facts(rows)}\n{sum_up}\n</section>"

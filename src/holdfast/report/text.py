@@ -178,7 +178,7 @@ class _Writer:
         if not spent:
             return []
         several = len(run.nodes) > 1
-        lines = [self._title("Time, of all agents together" if several else "Time")]
+        lines = [self._title("Time of all agents together" if several else "Time")]
         for activity, seconds in spent.items():
             bar = "#" * round(BAR_CHARS * seconds / whole_s) if whole_s else ""
             painted = self._paint(f"{bar:{BAR_CHARS}}", _ACTIVITY_COLOURS.get(activity, ""))

@@ -179,7 +179,7 @@ def restarts(run: Run) -> str:
     if not first.version:
         return str(count)
     if count > first.max_restarts:
-        return f"{count} (a budget of {first.max_restarts}, which time without a failure gives back)"
+        return f"{count} (of {first.max_restarts}; time without failures resets the count)"
     return f"{count} of {first.max_restarts}" if first.max_restarts else f"{count} (--max-restarts 0)"
 
 

@@ -31,7 +31,7 @@ FILE_MAX_BYTES = 8 * TEXTS_MAX_CHARS
 NAME_SHOWN_CHARS = 100
 """How much of an invalid name is shown."""
 
-LEFT_OUT = "# state: left out, as there are too many\n"
+LEFT_OUT = "# state: left out: there are too many\n"
 
 
 class Dump(Struct, frozen=True):
@@ -103,7 +103,7 @@ def keep(dump: Dump, run: RunDirectory, name: str) -> str:
     from holdfast.stacks.render import render
 
     if not is_name(name):  # another node may have sent it
-        raise OSError(errno.EINVAL, "that is no name for a file", visible(name[:NAME_SHOWN_CHARS]))
+        raise OSError(errno.EINVAL, "not a file name", visible(name[:NAME_SHOWN_CHARS]))
     run.make_stacks()
     # Durable: after a hang, an operator may well reboot the machine.
     write_whole(run.stacks(name, "json"), f"{dump_json(dump)}\n".encode(), durable=True)
@@ -127,5 +127,5 @@ def read(path: str) -> Dump:
     """
     dump = decoded(msgspec.json.Decoder(Dump), read_regular(path, FILE_MAX_BYTES))
     if not all(group.ranks and dump.ranks.keys() >= set(group.ranks) for group in dump.groups):
-        raise ValueError("it has groups of ranks that it knows nothing of")
+        raise ValueError("it has groups of unknown ranks")
     return dump

@@ -47,7 +47,7 @@ def judge(
     ranks or nodes that sent nothing.
     """
     if not groups:
-        return Judgement((), "no rank could be looked at")
+        return Judgement((), "no rank could be inspected")
     scene = _Scene(stacks, groups, ended, missing)
     stances = {scene.positions[rank].stance for rank in stacks}
     if len(stacks) == 1 and not ended and not missing:
@@ -67,9 +67,9 @@ def suspects(stacks: Mapping[int, Stacks], groups: Sequence[Group], failed: Coll
         return Judgement((), "")
     blamed = tuple(sorted(rank for rank, each in positions.items() if each.stance is least))
     places = _shortened([_clause(each, mine, "was", "were") for each in groups if (mine := _among(each, blamed))])
-    it = "it is" if len(blamed) == 1 else "they are"
+    it = "it" if len(blamed) == 1 else "them"
     return Judgement(
-        blamed, f"{', '.join(places)}, not in a collective: {it} what {named(sorted(failed))} may have waited for"
+        blamed, f"{', '.join(places)}, not in a collective: {named(sorted(failed))} may have waited for {it}"
     )
 
 
@@ -111,7 +111,7 @@ class _Scene:
         behind = self._furthest_behind()
         if len(self._groups) == 1:
             count = len(self.positions)
-            who = f"all {count} ranks are" if count > 1 else "the only rank that is left is"
+            who = f"all {count} ranks are" if count > 1 else "the only remaining rank is"
             said = [f"{who} at the same place: {place_line(self._groups[0])}"]
         else:
             said = [f"the {len(self.positions)} ranks are at {len(self._groups)} places"]
@@ -133,7 +133,7 @@ class _Scene:
         lag = self._lag(behind)
         if len(self._groups) == 1:
             group = self._groups[0]
-            end = lag or "none stands out; the collective itself stands still, or the network between them"
+            end = lag or "none stands out; the collective itself or the network is stuck"
             where = f"{self._call(group)} at {place_line(group)}"
             return Judgement(behind, f"all {len(group.ranks)} ranks wait in {where}: {end}")
         blamed = outliers(self._groups) or behind

@@ -41,7 +41,7 @@ def spy(pid: int, timeout_s: float) -> str:
         for options in (["--nonblocking"], []) if state not in STANDING else (["--nonblocking"],):
             text, reason = _run([py_spy, "dump", "--full-filenames", *options, "--pid", str(pid)], timeout_s)
             if text:
-                return f"{remark}{SOURCE}py-spy, as it did not answer\nProcess {pid}\n{text}"
+                return f"{remark}{SOURCE}py-spy, because it did not answer\nProcess {pid}\n{text}"
     if process_state(pid) in GONE:
         return ""
     return f"{STATE}no Python stack: {kernel_facts(pid)}\n{SOURCE}the kernel; {reason}\n"
