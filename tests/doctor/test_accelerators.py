@@ -27,7 +27,7 @@ CUDA, CPU, ROCM = Torch("2.13.0", cuda="12.6"), Torch("2.13.0+cpu"), Torch("2.13
         (Facts(TWO, FILES, smi=Smi(error="mismatch")), 2, "driver", State.PROBLEM, "restarted"),
         (Facts(NO_GPU, driver="550.54.14"), 2, "devices", State.WARNING, "--gpus all"),
         (Facts(TWO, FILES, torch=CUDA), 2, "torch", State.OK, "built for CUDA 12.6"),
-        (Facts(TWO, FILES, torch=CPU), 2, "torch", State.WARNING, "built for CPUs only, and there are GPUs"),
+        (Facts(TWO, FILES, torch=CPU), 2, "torch", State.WARNING, "built for CPUs only, but there are GPUs"),
         (Facts(TWO, FILES, torch=ROCM), 2, "torch", State.WARNING, "NVIDIA's"),
         (Facts(NO_GPU, torch=CUDA), 2, "torch", State.OK, "CUDA 12.6"),
     ],

@@ -21,15 +21,15 @@ def facts(advertised, *, given=False, resolved=(), endpoint="node0", up=ALL, var
     [
         (facts("127.0.0.1", endpoint=""), State.OK, "on this machine alone"),
         (facts("10.0.0.1"), State.OK, "10.0.0.1 (eth0) as MASTER_ADDR"),
-        (facts(""), State.SKIPPED, "no way to the endpoint"),
+        (facts(""), State.SKIPPED, "no route to the endpoint"),
         (facts("node0", resolved=("127.0.1.1",)), State.WARNING, "--local-addr on this machine, such as 10.0.0.1"),
-        (facts("127.0.0.1", endpoint="localhost"), State.NOTE, "all run on this machine"),
+        (facts("127.0.0.1", endpoint="localhost"), State.NOTE, "all workers run on this machine"),
         (facts("172.17.0.1"), State.WARNING, "containers"),
-        (facts("169.254.0.7"), State.WARNING, "one cable"),
+        (facts("169.254.0.7"), State.WARNING, "one link"),
         (facts("10.0.0.1", given=True, resolved=("10.0.0.1",)), State.OK, "(--local-addr)"),
-        (facts("node7", given=True), State.PROBLEM, "not known here"),
-        (facts("10.9.9.9", given=True, resolved=("10.9.9.9",)), State.WARNING, "translated"),
-        (facts("127.0.0.1", given=True, resolved=("127.0.0.1",)), State.PROBLEM, "no other machine reaches"),
+        (facts("node7", given=True), State.PROBLEM, "unknown host name"),
+        (facts("10.9.9.9", given=True, resolved=("10.9.9.9",)), State.WARNING, "only with NAT"),
+        (facts("127.0.0.1", given=True, resolved=("127.0.0.1",)), State.PROBLEM, "no other machine can reach"),
         (facts("127.0.0.1", given=True, resolved=("127.0.0.1",), endpoint=""), State.OK, "(--local-addr)"),
     ],
 )
@@ -46,7 +46,7 @@ def test_where_several_networks_are_up_libraries_have_to_be_told():
     told = facts("10.1.0.1", up=(LO, ETH, IB), variables=("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"))
     assert judge_interfaces(told).state is State.OK
     assert judge_interfaces(facts("10.0.0.1")).state is State.OK
-    assert "no network but the loopback" in judge_interfaces(facts("127.0.0.1", up=(LO,))).what
+    assert "only the loopback is up" in judge_interfaces(facts("127.0.0.1", up=(LO,))).what
 
 
 def test_a_port_that_cannot_be_used_is_told_by_why():

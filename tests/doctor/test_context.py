@@ -45,7 +45,7 @@ def test_etcd_is_asked_in_plain_text_where_a_run_would_speak_it(endpoint):
 @pytest.mark.parametrize(
     ("endpoint", "settings", "complaint"),
     [
-        ("etcd0", {"user": "bob", "password": "pw"}, "the password would go to etcd0 in plain text"),
+        ("etcd0", {"user": "bob", "password": "pw"}, "the password would be sent to etcd0 in plain text"),
         ("http://etcd0", {"protocol": "https"}, "begins with http://"),
         ("http://etcd0,https://etcd1", {}, "http:// and https://"),
     ],
@@ -57,8 +57,8 @@ def test_what_a_run_would_refuse_of_etcd_is_kept(endpoint, settings, complaint):
 @pytest.mark.parametrize(
     ("settings", "environ", "complaint"),
     [
-        ({}, {}, "other machines need a token"),
-        ({"keep_alive_max_attempt": "1"}, TOKEN, "2 is the least"),
+        ({}, {}, "so it needs a token"),
+        ({"keep_alive_max_attempt": "1"}, TOKEN, "must be at least 2"),
         ({"is_host": "perhaps"}, TOKEN, "is_host=true or is_host=false"),
         ({"ca_cert": "/srv/none.pem"}, TOKEN, "TLS needs all three"),
         (dict.fromkeys(("ca_cert", "ssl_cert", "ssl_cert_key"), "/srv/none.pem"), TOKEN, "cannot be used"),

@@ -84,7 +84,7 @@ def test_a_store_with_our_token_is_good(server):
 def test_a_store_with_another_token_is_a_problem_that_shows_no_token(server):
     found = told(meeting_at(server.address, token=b"hunter2"))["store"]
     assert found.state is State.PROBLEM
-    assert "another token" in found.what
+    assert "token is not that of the job" in found.what
     assert "HOLDFAST_TOKEN" in found.advice
     assert "hunter2" not in found.what + found.advice
 
@@ -94,7 +94,7 @@ def test_another_users_store_is_named():
     with ServerProcess(user=ALICE) as process:
         found = told(meeting_at(process.address))["store"]
         assert found.state is State.PROBLEM
-        assert f"the store is user {ALICE}'s" in found.what
+        assert f"the store belongs to user {ALICE}" in found.what
         assert f"--rdzv-conf store_users={ALICE}+0" in found.advice
         assert told(meeting_at(process.address, users=frozenset({ALICE})))["store"].state is State.OK
 
@@ -108,7 +108,7 @@ def test_a_store_is_not_tried_with_settings_that_a_run_would_refuse(server):
 
 def test_tls_on_both_sides_is_good(tls_server, certificates):
     found = told(meeting_at(tls_server, tls=own_tls(certificates)))
-    assert found["store"].what.endswith("takes this token, over TLS")
+    assert found["store"].what.endswith("accepts this token, over TLS")
     assert found["latency"].state is State.OK
 
 
@@ -157,7 +157,7 @@ def test_a_free_port_of_this_machine_is_good_and_one_that_is_held_is_not():
     assert "the agent here would serve the store" in told(meeting_at(place))["reachable"].what
     # Somebody else is to serve there.
     found = told(meeting_at(place, is_host=False))["reachable"]
-    assert (found.state, "nobody listens" in found.what) == (State.NOTE, True)
+    assert (found.state, "nothing listens" in found.what) == (State.NOTE, True)
 
 
 def test_a_store_that_is_stopped_is_silent(monkeypatch):
@@ -172,11 +172,11 @@ def test_a_store_that_is_stopped_is_silent(monkeypatch):
 @pytest.mark.parametrize(
     ("attempt", "state", "words"),
     [
-        (Attempt(Reach.REFUSED, "10.0.0.1"), State.NOTE, "as long as no job is started there"),
+        (Attempt(Reach.REFUSED, "10.0.0.1"), State.NOTE, "this is expected before the job starts there"),
         (Attempt(Reach.TIMEOUT, "10.0.0.1", 3.0), State.PROBLEM, "firewall"),
         (Attempt(Reach.NO_ROUTE, "10.0.0.1", 0.0, "No route to host"), State.PROBLEM, "ip route get 10.0.0.1"),
         (Attempt(Reach.OTHER, "10.0.0.1", 0.0, "Permission denied"), State.PROBLEM, "Permission denied"),
-        (Attempt(Reach.UNKNOWN_NAME), State.SKIPPED, "its name is not known"),
+        (Attempt(Reach.UNKNOWN_NAME), State.SKIPPED, "unknown host name"),
     ],
 )
 def test_every_way_not_to_be_reached_has_its_own_advice(attempt, state, words):
@@ -193,7 +193,7 @@ def test_every_way_not_to_be_reached_has_its_own_advice(attempt, state, words):
         (Listener(Kind.HTTP, "HTTP/1.0 200 OK"), "HTTP/1.0 200 OK"),
         (Listener(Kind.OTHER, "SSH-2.0"), "'SSH-2.0'"),
         (Listener(Kind.SILENT), "kill -CONT"),
-        (Listener(Kind.TLS), "nothing but TLS"),
+        (Listener(Kind.TLS), "speaks only TLS"),
     ],
 )
 def test_whoever_else_listens_is_named(listener, words):

@@ -79,4 +79,4 @@ def test_the_real_interfaces_and_paths_are_looked_at(make_context, tmp_path):
     environ = {"GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": f"{tmp_path}:{tmp_path / 'none'}:"}
     found = {finding.check: finding for finding in check(make_context(environ=environ))}
     assert "interface" not in found
-    assert found["pythonpath"].what.endswith(f"not there: {tmp_path / 'none'}")
+    assert found["pythonpath"].what.endswith(f"do not exist: {tmp_path / 'none'}")

@@ -46,7 +46,7 @@ def test_a_cluster_that_loses_its_members(tmp_path):
             pass
         cluster.kill(1)
         # The last one believes in its leader until that one is late.
-        while "knows no leader" not in (found := look(cluster.endpoints))["member"][2].what:
+        while "has no leader" not in (found := look(cluster.endpoints))["member"][2].what:
             pass
         assert [finding.state for finding in found["member"]] == [State.PROBLEM] * 3
 
@@ -91,7 +91,7 @@ def test_alarms_and_passwords(tmp_path):
 def test_certificates(tmp_path):
     with EtcdCluster(1, tmp_path / "etcd", with_tls=True) as cluster:
         files = cluster.certificates
-        assert "wants TLS" in look(cluster.endpoints)["member"][0].what
+        assert "requires TLS" in look(cluster.endpoints)["member"][0].what
         found = look(cluster.endpoints, tls=TlsFiles(files.ca_cert, None, None))["member"][0]
         assert (found.state, "no secure connection" in found.what) == (State.PROBLEM, True)
         found = look(cluster.endpoints, tls=TlsFiles(files.ca_cert, files.client_cert, files.client_key))
@@ -119,7 +119,7 @@ def test_an_endpoint_with_https(tmp_path, monkeypatch):
         for endpoint, settings in ((f"https://{host}:{port}", {}), (f"{host}:{port}", {"protocol": "https"})):
             assert look_as_told(endpoint, **settings, **user)["trial"][0].state is State.OK
         found = look_as_told(f"{host}:{port}")["member"][0]
-        assert (found.state, "wants TLS" in found.what) == (State.PROBLEM, True)
+        assert (found.state, "requires TLS" in found.what) == (State.PROBLEM, True)
         assert "write https:// before the endpoint" in found.advice
         monkeypatch.setenv("SSL_CERT_FILE", strangers)
         for settings in ({}, {"ca_cert": strangers}):
@@ -134,7 +134,7 @@ def test_https_to_an_etcd_without_tls(tmp_path):
         ((host, port),) = cluster.endpoints
         found = look_as_told(f"https://{host}:{port}")["member"][0]
         assert (found.state, "does not speak TLS" in found.what) == (State.PROBLEM, True)
-        assert "write no https:// before the endpoint" in found.advice
+        assert "remove https:// from the endpoint" in found.advice
 
 
 def one_finding(facts, check):
@@ -148,13 +148,13 @@ def one_finding(facts, check):
         (member(), State.OK, "/health is good"),
         (member(status=GOOD._replace(version="3.3.10")), State.PROBLEM, "3.4 or newer"),
         (member(status=GOOD._replace(version=f"{'9' * 5_000}.1")), State.PROBLEM, "3.4 or newer"),
-        (member(status=GOOD._replace(leader=0)), State.PROBLEM, "knows no leader"),
-        (member(status=GOOD._replace(database_bytes=2 << 30)), State.WARNING, "takes no more writes"),
+        (member(status=GOOD._replace(leader=0)), State.PROBLEM, "has no leader"),
+        (member(status=GOOD._replace(database_bytes=2 << 30)), State.WARNING, "it refuses writes"),
         (member(health=Answer(error="refused")), State.NOTE, "gRPC, which answers"),
         (member(status=None, error="does not answer: x"), State.PROBLEM, "gRPC needs HTTP/2"),
         (member(status=None, version=Answer(404, "not found"), error="x"), State.PROBLEM, "a web server"),
-        (member(status=None, version=Answer(error="closed"), error="x"), State.PROBLEM, "is no etcd"),
-        (member(status=None, version=Answer(error="x"), speaks_tls=True), State.PROBLEM, "wants TLS"),
+        (member(status=None, version=Answer(error="closed"), error="x"), State.PROBLEM, "is not etcd"),
+        (member(status=None, version=Answer(error="x"), speaks_tls=True), State.PROBLEM, "requires TLS"),
         (member(attempt=Attempt(Reach.REFUSED), status=None), State.PROBLEM, "--listen-client-urls"),
         (member(attempt=Attempt(Reach.TIMEOUT, "", 3.0), status=None), State.PROBLEM, "security group"),
         (member(attempt=Attempt(Reach.NO_ROUTE), status=None), State.PROBLEM, "in another network"),
@@ -192,7 +192,7 @@ def test_versions_that_may_end_leases(versions, named):
         ([GOOD, GOOD._replace(cluster=2)], State.PROBLEM, "different clusters"),
         ([GOOD], State.NOTE, "names 1 of them"),
         ([GOOD._replace(members=1)], State.NOTE, "one member"),
-        ([GOOD._replace(members=4)] * 4, State.NOTE, "survives the loss of 1, as one of 3 would"),
+        ([GOOD._replace(members=4)] * 4, State.NOTE, "survives the loss of 1, as 3 would"),
     ],
 )
 def test_what_is_said_of_the_cluster(statuses, state, words):

@@ -38,7 +38,7 @@ def test_findings_come_in_the_order_of_the_topics(make_context):
 def test_a_check_that_raises_is_a_finding(make_context):
     (found,) = examine(make_context(), checks={"a": fail})
     assert (found.topic, found.state) == ("a", State.WARNING)
-    assert found.what == "this could not be looked at: RuntimeError: the disk is on fire"
+    assert found.what == "the check failed: RuntimeError: the disk is on fire"
 
 
 def test_a_check_that_hangs_is_a_finding_and_the_others_are_told(make_context):

@@ -45,7 +45,7 @@ def test_what_is_said_of_the_temporary_directory(place, state, words):
 def test_what_is_said_of_the_log_directory():
     assert judge_logs(GOOD).state is State.OK
     assert judge_logs(GOOD._replace(error="Read-only file system")).state is State.PROBLEM
-    assert "(to be made in /srv)" in judge_logs(GOOD._replace(checked_at="/srv")).what
+    assert "(will be made in /srv)" in judge_logs(GOOD._replace(checked_at="/srv")).what
 
 
 def test_a_variable_that_is_set_comes_first():
@@ -61,7 +61,7 @@ def test_a_directory_is_really_written_to_and_left_as_it_was(tmp_path, make_cont
     assert probe_parents(str(tmp_path / "file")).error == "Not a directory"
     found = check(make_context(environ={"TMPDIR": str(tmp_path / "none")}, log_dir=str(tmp_path / "logs")))
     assert [finding.state for finding in found] == [State.WARNING, State.OK]
-    assert "; /tmp is used in its place" in found[0].what
+    assert "; /tmp is used instead" in found[0].what
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 

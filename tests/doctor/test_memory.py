@@ -19,7 +19,7 @@ IN_A_MACHINE_WITH = 'mount -t tmpfs -o "$1" tmpfs /dev/shm && shift && exec "$@"
     ("changes", "check", "state", "words"),
     [
         ({}, "shared", State.OK, "16 GiB are free"),
-        ({"shared": Shared(64 << 20, 64 << 20)}, "shared", State.WARNING, "what docker gives unasked"),
+        ({"shared": Shared(64 << 20, 64 << 20)}, "shared", State.WARNING, "docker's default"),
         ({"shared": Shared(GIB, GIB)}, "shared", State.WARNING, "--shm-size"),
         ({"shared": Shared(GIB, 1 << 20)}, "shared", State.PROBLEM, "ls -la /dev/shm"),
         ({"shared": Shared(error="Permission denied")}, "shared", State.PROBLEM, "Permission denied"),

@@ -14,7 +14,7 @@ SPY = "/srv/bin/py-spy"
 @pytest.mark.parametrize(
     ("facts", "state", "words"),
     [
-        (Facts(SPY, True), State.OK, "can look into another process"),
+        (Facts(SPY, True), State.OK, "can read another process"),
         (Facts(None, False), State.NOTE, "install holdfast with its extra stacks"),
         (Facts(None, False, "", 1), State.NOTE, "sysctl kernel.yama.ptrace_scope=0"),
         (Facts(SPY, False, "py-spy: Permission denied", 1), State.NOTE, "sysctl kernel.yama.ptrace_scope=0"),

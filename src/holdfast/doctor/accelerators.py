@@ -134,7 +134,7 @@ def _judge_counts(facts: Facts) -> Finding:
             return _topic.warning(
                 "visible", f"{facts.hidden_by} hides every GPU: {gives}, one for each CPU", "unset it to use them"
             )
-        return _topic.ok("visible", f"no GPU is seen here: {gives}, one for each CPU")
+        return _topic.ok("visible", f"no GPU found: {gives}, one for each CPU")
     kind = counted(counts.gpus, "GPU") if counts.gpus else counted(counts.xpus, "GPU") + " of Intel"
     if facts.hidden_by and len(facts.devices) > counts.gpus > 0:
         return _topic.note(
@@ -151,7 +151,7 @@ def _judge_driver(facts: Facts) -> list[Finding]:
             _topic.problem(
                 "devices",
                 f"this user may not open {', '.join(facts.unusable)}",
-                "add the user to the group that owns them (video, render), or see the rules of udev",
+                "add the user to the group that owns them (video, render), or check the udev rules",
             )
         ]
     if facts.smi is not None and facts.smi.error and (facts.devices or facts.driver):
@@ -159,15 +159,15 @@ def _judge_driver(facts: Facts) -> list[Finding]:
             _topic.problem(
                 "driver",
                 f"nvidia-smi does not work: {facts.smi.error}",
-                "after an update, driver and library differ until the machine is restarted; or install the driver anew",
+                "after an update, driver and library differ until the machine is restarted; or reinstall the driver",
             )
         ]
     if facts.driver and not facts.devices:
         return [
             _topic.warning(
                 "devices",
-                f"NVIDIA's driver {facts.driver} is loaded, and no GPU is in /dev",
-                "a container needs them given: docker run --gpus all; outside of one, nvidia-modprobe makes the files",
+                f"NVIDIA's driver {facts.driver} is loaded, but /dev has no GPU",
+                "in a container: docker run --gpus all; outside, run nvidia-modprobe, which creates the files",
             )
         ]
     if facts.driver:
@@ -182,7 +182,7 @@ def _judge_torch(facts: Facts) -> list[Finding]:
     built_for = f"CUDA {torch.cuda}" if torch.cuda else f"ROCm {torch.hip}" if torch.hip else "CPUs only"
     what = f"torch {torch.version} is built for {built_for}"
     if facts.counts.gpus and not (torch.cuda or torch.hip):
-        return [_topic.warning("torch", f"{what}, and there are GPUs", "install a build of torch for them")]
+        return [_topic.warning("torch", f"{what}, but there are GPUs", "install a build of torch for them")]
     if torch.hip and facts.devices:
         return [_topic.warning("torch", f"{what}, and the GPUs are NVIDIA's", "install a build of torch for CUDA")]
     return [_topic.ok("torch", what)]

@@ -89,14 +89,14 @@ def judge_advertised(facts: Facts) -> Finding:
     if facts.is_given:
         return _judge_given(facts)
     if not facts.endpoint:
-        return _topic.ok("advertised", f"a job on this machine alone uses {address}; --endpoint says more of several")
+        return _topic.ok("advertised", f"a job on this machine alone uses {address}; for several, give --endpoint")
     if not address:
         return _topic.skipped(
-            "advertised", f"there is no way to the endpoint, {facts.endpoint}; MASTER_ADDR is where it is reached from"
+            "advertised", f"no route to the endpoint, {facts.endpoint}; MASTER_ADDR is the address that reaches it"
         )
     told = f"others would be told {address}{_at(facts)} as MASTER_ADDR"
     if is_loopback(facts.endpoint):
-        return _topic.note("advertised", f"{told}: with this endpoint all run on this machine")
+        return _topic.note("advertised", f"{told}: with this endpoint, all workers run on this machine")
     return _judge_found(facts, told)
 
 
@@ -117,10 +117,10 @@ def _judge_found(facts: Facts, told: str) -> Finding:
     if interface is not None and interface.is_link_local:
         return _topic.warning(
             "advertised",
-            f"{told}, which holds for one cable only",
+            f"{told}, which is valid on one link only",
             f"give the machines addresses of a common network, or --local-addr{_suggested(facts)}",
         )
-    return _topic.ok("advertised", f"{told}, the address that the endpoint is reached from")
+    return _topic.ok("advertised", f"{told}, the address that reaches the endpoint")
 
 
 def judge_interfaces(facts: Facts) -> Finding:
@@ -129,7 +129,7 @@ def judge_interfaces(facts: Facts) -> Finding:
     names = list(dict.fromkeys(one.name for one in usable))
     listed = ", ".join(f"{one.name} {one.address}" for one in usable)
     if not names:
-        return _topic.note("interfaces", "no network but the loopback is up: only this machine can take part in a job")
+        return _topic.note("interfaces", "only the loopback is up: no other machine can take part in a job")
     unset = [name for name in LIBRARY_VARIABLES if name not in facts.variables]
     if len(names) == 1 or not unset:
         return _topic.ok("interfaces", f"up: {listed}")
@@ -138,15 +138,15 @@ def judge_interfaces(facts: Facts) -> Finding:
     return _topic.note(
         "interfaces",
         f"several networks are up: {listed}",
-        f"libraries in the workers choose one by themselves; {' '.join(f'{one}={name}' for one in unset)} says which "
-        "(--local-addr only says what MASTER_ADDR is)",
+        f"libraries in the workers choose one themselves; set {' '.join(f'{one}={name}' for one in unset)} to choose "
+        "(--local-addr only sets MASTER_ADDR)",
     )
 
 
 def judge_port(reached: SelfReach) -> Finding:
     place = f"a free port of {reached.address}"
     if not reached.error:
-        return _topic.ok("master-port", f"{place} can be listened on and reached from here")
+        return _topic.ok("master-port", f"{place} works: this machine can listen on it and reach it")
     if reached.is_bind:
         return _topic.problem(
             "master-port",
@@ -156,8 +156,8 @@ def judge_port(reached: SelfReach) -> Finding:
     return _topic.problem(
         "master-port",
         f"{place} cannot be reached even from this machine: {reached.error}",
-        "a firewall of this machine drops it (nft list ruleset, iptables -S): let the machines of the job use all "
-        "ports between each other, since MASTER_PORT is any free one",
+        "a firewall of this machine drops it (nft list ruleset, iptables -S): allow all ports between the machines of "
+        "the job, since MASTER_PORT is any free port",
     )
 
 
@@ -184,12 +184,12 @@ def _judge_given(facts: Facts) -> Finding:
     given = facts.advertised
     if not facts.resolved:
         return _topic.problem(
-            "advertised", f"--local-addr {given}: the name is not known here", "write an address of this machine"
+            "advertised", f"--local-addr {given}: unknown host name", "write an address of this machine"
         )
     if all(map(is_loopback, facts.resolved)) and facts.endpoint and not is_loopback(facts.endpoint):
         return _topic.problem(
             "advertised",
-            f"--local-addr {given}: this is the loopback, which no other machine reaches",
+            f"--local-addr {given}: this is the loopback, which no other machine can reach",
             f"write another{_suggested(facts)}",
         )
     own = {one.address for one in facts.interfaces}
@@ -197,7 +197,7 @@ def _judge_given(facts: Facts) -> Finding:
         return _topic.warning(
             "advertised",
             f"--local-addr {given}: no interface of this machine has it",
-            "this is right only for an address that is translated on its way here"
+            "this is right only with NAT"
             + (f"; otherwise write another{_suggested(facts)}" if _suggested(facts) else ""),
         )
     return _topic.ok("advertised", f"others would be told {given} as MASTER_ADDR (--local-addr)")

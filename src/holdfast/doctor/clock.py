@@ -86,18 +86,20 @@ def _judge_kernel(facts: Facts) -> Finding:
     shown = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(facts.now))
     if facts.now < RELEASED_AT:
         return _topic.warning(
-            "own", f"the clock was never set: it shows {shown}", "set it (chronyd, ntpd), or certificates are not valid"
+            "own",
+            f"the clock was never set: it shows {shown}",
+            "set it (chronyd, ntpd); otherwise certificates are rejected",
         )
     if facts.is_synchronised is None:
-        return _topic.skipped("own", f"the clock shows {shown}; whether it is kept right, the kernel does not say here")
+        return _topic.skipped("own", f"the clock shows {shown}; the kernel does not say whether it is synchronized")
     if not facts.is_synchronised:
         return _topic.note(
             "own",
-            f"the clock shows {shown}, and nothing tells the kernel whether that is right",
-            "holdfast does not need it; to compare logs of several machines, run chronyd or another time service, "
+            f"the clock shows {shown}, and no time service synchronizes it",
+            "holdfast does not need one; to compare logs of several machines, run chronyd or another time service, "
             "unless the host of this container or virtual machine does",
         )
-    return _topic.ok("own", f"the clock is kept right, and shows {shown}")
+    return _topic.ok("own", f"the clock is synchronized and shows {shown}")
 
 
 def _judge_differences(facts: Facts, meeting: Meeting | None) -> list[Finding]:
@@ -106,12 +108,12 @@ def _judge_differences(facts: Facts, meeting: Meeting | None) -> list[Finding]:
     if not meeting.is_topic(_topic.name):
         return [
             _topic.skipped(
-                "difference", "not measured: the store says no time, and holdfast compares no clocks of machines"
+                "difference", "not measured: the store does not tell the time, and holdfast does not compare clocks"
             )
         ]
     known = [one for one in facts.differences if one.ahead_s is not None]
     if not known:
-        return [_topic.skipped("difference", "not measured: no member of etcd said the time")]
+        return [_topic.skipped("difference", "not measured: no member of etcd told the time")]
     return [_judge_difference(one, has_tls=bool(meeting.tls)) for one in known]
 
 
@@ -121,10 +123,10 @@ def _judge_difference(one: Difference, *, has_tls: bool) -> Finding:
     direction = "ahead of" if ahead_s > 0 else "behind"
     what = f"the clock of {one.place} is {abs(ahead_s):.0f} s {direction} this machine's"
     if has_tls and distance_s > AHEAD_WITH_TLS_MAX_S:
-        return _topic.warning("difference", what, "set the clock that is wrong, or certificates are not accepted")
+        return _topic.warning("difference", what, "set the wrong clock; otherwise certificates are rejected")
     if distance_s > AHEAD_MAX_S:
         return _topic.note(
-            "difference", what, "holdfast compares no clocks, and works; logs of several machines are hard to compare"
+            "difference", what, "holdfast works all the same, but logs of several machines are hard to compare"
         )
     return _topic.ok(
         "difference", f"the clock of {one.place} differs by less than {distance_s + 2 * one.doubt_s:.1f} s"

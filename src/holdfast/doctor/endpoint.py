@@ -65,7 +65,7 @@ class Facts(NamedTuple):
 def check(context: Context) -> list[Finding]:
     meeting = context.meeting
     if meeting is None:
-        return [_topic.skipped("reachable", "no --endpoint was given: where machines meet is not looked at")]
+        return [_topic.skipped("reachable", "no --endpoint given: not checked")]
     findings = judge_settings(meeting)
     if meeting.is_topic(_topic.name):
         findings += judge(probe(meeting))
@@ -160,15 +160,15 @@ def judge(facts: Facts) -> list[Finding]:
 def _judge_closed(facts: Facts, place: str) -> Finding:
     attempt = facts.attempt
     if attempt.reach is Reach.UNKNOWN_NAME:
-        return _topic.skipped("reachable", f"{place} is not tried, as its name is not known")
+        return _topic.skipped("reachable", f"{place} was not tried: unknown host name")
     if facts.is_here and attempt.reach is not Reach.TIMEOUT:
         return _judge_here(facts, place)
     if attempt.reach is Reach.REFUSED:
         return _topic.note(
             "reachable",
-            f"{place} is there, and nobody listens at the port",
-            "this is right as long as no job is started there. If one is: it serves another port or address, or a "
-            "firewall refuses in its name",
+            f"{place} answers, but nothing listens on the port",
+            "this is expected before the job starts there. If it has started, it uses another port or address, or a "
+            "firewall refuses the connection",
         )
     return _judge_lost(attempt, place, facts.meeting.endpoints[0][1])
 
@@ -179,7 +179,7 @@ def _judge_here(facts: Facts, place: str) -> Finding:
         return _topic.problem(
             "reachable",
             f"{place} is this machine, which cannot listen there: {facts.bind_error}",
-            f"end what uses the port (ss -tlnp 'sport = :{port}'), or choose another; those below 1024 are for root",
+            f"stop what uses the port (ss -tlnp 'sport = :{port}'), or choose another; ports below 1024 need root",
         )
     return _topic.ok(
         "reachable", f"{place} is this machine, and the port is free: the agent here would serve the store"
@@ -191,46 +191,47 @@ def _judge_lost(attempt: Attempt, place: str, port: int) -> Finding:
         return _topic.problem(
             "reachable",
             f"{place} does not answer within {attempt.seconds:.0f} s ({attempt.address}): packets are lost on the way",
-            f"see whether the machine is up and the address is right; let port {port} and those that the workers use "
-            "through the firewall or the security group, in both directions",
+            f"check that the machine is up and the address is right; open port {port} and the workers' ports in the "
+            "firewall or security group, in both directions",
         )
     if attempt.reach is Reach.NO_ROUTE:
         return _topic.problem(
             "reachable",
-            f"there is no way from here to {place}: {attempt.text} ({attempt.address})",
+            f"no route to {place}: {attempt.text} ({attempt.address})",
             f"the machine is off, the address is wrong, or this machine is in another network (ip route get "
             f"{attempt.address})",
         )
     return _topic.problem(
-        "reachable", f"{place} cannot be connected to: {attempt.text}", "see ip route and the firewall"
+        "reachable", f"{place} cannot be connected to: {attempt.text}", "check ip route and the firewall"
     )
 
 
 def _judge_store(facts: Facts, place: str) -> list[Finding]:
     meeting, introduction = facts.meeting, facts.introduction
     if introduction.outcome is Outcome.PROVED:
-        served = _topic.ok("store", f"a store of holdfast is served there, and takes this token{_with_tls(meeting)}")
+        served = _topic.ok("store", f"a holdfast store runs there and accepts this token{_with_tls(meeting)}")
         return [served, judge_latency(introduction.latency_s, meeting)]
     stranger = _judge_stranger(facts, place)
     if stranger is not None:
         return [stranger]
     if introduction.outcome is Outcome.NOT_TRIED:
-        return [_topic.skipped("store", "a store of holdfast is served there; not tried, as the settings are wrong")]
+        return [_topic.skipped("store", "a holdfast store runs there; not tried, because the settings are wrong")]
     what, advice = introduction.text, "holdfast run would say the same"
     if "token" in what:
-        what, _, advice = what.partition(": ")
-        advice += '; to compare it without showing it: printf %s "$HOLDFAST_TOKEN" | sha256sum'
+        what, _, advice = what.partition("; ")
+        compare = 'sha256sum TOKEN_FILE, or printf %s "$HOLDFAST_TOKEN" | sha256sum'
+        advice += f". To compare tokens without showing them: {compare}"
     elif "store_users" in what:
         what, _, advice = what.partition("; ")
     elif "version" in what or "speak TLS" in what:
         what, _, advice = what.partition(": ")
     elif "no TLS" in what:
         advice = (
-            "see whether one authority (ca_cert) has signed the certificates of all machines, whether they name the "
-            "host that is in the endpoint, and whether they are still valid (openssl x509 -noout -text -in FILE)"
+            "check that one authority (ca_cert) has signed the certificates of all machines, that they name the host "
+            "in the endpoint, and that they are still valid (openssl x509 -noout -text -in FILE)"
         )
     elif introduction.outcome is Outcome.FAILED:
-        advice = "the agent that serves it may be stopped, or its machine overloaded: see holdfast stacks there"
+        advice = "the agent that serves it may be stopped, or its machine overloaded: run holdfast stacks there"
     return [_topic.problem("store", what, advice)]
 
 
@@ -242,14 +243,14 @@ def _judge_stranger(facts: Facts, place: str) -> Finding | None:
     other_port = "choose another port for this job, the same on all machines"
     what, advice = {
         Kind.TORCH: (
-            "a store of torch listens there: a job of torchrun, or the workers' store (MASTER_PORT) of another job",
+            "a torch store listens there: a job of torchrun, or the workers' store (MASTER_PORT) of another job",
             f"machines with torchrun and with holdfast cannot meet: start holdfast on all of them, or {other_port}",
         ),
         Kind.ETCD: (
             "etcd listens there",
             "write --rdzv-backend etcd (here: --backend etcd), or " + other_port,
         ),
-        Kind.TLS: ("something listens there that speaks nothing but TLS", other_port),
+        Kind.TLS: ("something that speaks only TLS listens there", other_port),
         Kind.HTTP: (f"a web server listens there: {listener.said}", other_port),
         Kind.OTHER: (f"something else listens there: it says {listener.said!r}", other_port),
         Kind.SILENT: (
@@ -257,7 +258,7 @@ def _judge_stranger(facts: Facts, place: str) -> Finding | None:
             f"if it is an agent, it is stopped (kill -CONT it), or its machine is overloaded; otherwise {other_port}",
         ),
     }[listener.kind]
-    return _topic.problem("store", f"{place} is not a store of holdfast: {what}", advice)
+    return _topic.problem("store", f"{place} is not a holdfast store: {what}", advice)
 
 
 def judge_latency(latency_s: float, meeting: Meeting, topic: Topic = _topic) -> Finding:
@@ -265,11 +266,11 @@ def judge_latency(latency_s: float, meeting: Meeting, topic: Topic = _topic) -> 
     if latency_s > LATENCY_PART_MAX * meeting.keep_alive_s:
         return topic.warning(
             "latency",
-            f"{took}; a machine says that it is there every {meeting.keep_alive_s:g} s, and is lost after "
+            f"{took}; each machine sends a heartbeat every {meeting.keep_alive_s:g} s and counts as lost after "
             f"{meeting.ttl_s:g} s",
             "raise keep_alive_interval in --rdzv-conf, on all machines, or bring the store nearer",
         )
-    return topic.ok("latency", f"{took}; a machine is lost after {meeting.ttl_s:g} s of silence")
+    return topic.ok("latency", f"{took}; a machine counts as lost after {meeting.ttl_s:g} s of silence")
 
 
 def _with_tls(meeting: Meeting) -> str:

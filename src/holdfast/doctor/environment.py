@@ -20,7 +20,7 @@ OF_A_WORKER = (
 """The variables that a launcher sets for a worker."""
 
 SLOW = {
-    "CUDA_LAUNCH_BLOCKING": "every kernel is waited for",
+    "CUDA_LAUNCH_BLOCKING": "the host waits for every kernel",
     "TORCH_DISTRIBUTED_DEBUG": "collectives are checked against each other",
     "NCCL_P2P_DISABLE": "GPUs of a machine do not talk to each other directly",
     "NCCL_SHM_DISABLE": "ranks of a machine talk over the network",
@@ -66,7 +66,7 @@ def judge(facts: Facts) -> list[Finding]:
         *_judge_paths(facts),
         *_judge_proxies(facts),
     ]
-    return found or [_topic.ok("variables", "no variable is set that steers a job")]
+    return found or [_topic.ok("variables", "no variable that affects a job is set")]
 
 
 def _judge_options(facts: Facts) -> list[Finding]:
@@ -77,7 +77,7 @@ def _judge_options(facts: Facts) -> list[Finding]:
             _topic.note(
                 "options",
                 f"defaults of holdfast run's options are set: {_listed(options)}",
-                "unset what you do not mean",
+                "unset those that you do not want",
             )
         )
     left = [name for name in OF_A_WORKER if name in facts.environ]
@@ -87,8 +87,8 @@ def _judge_options(facts: Facts) -> list[Finding]:
             _topic.note(
                 "worker",
                 f"variables of a worker are set: {_listed(left)}",
-                "workers of holdfast get their own; a program that is started without a launcher would wait for others "
-                "that never come: unset them, unless this shell is a worker's",
+                "holdfast gives workers their own; a program started without a launcher would wait for workers that "
+                "never come: unset them, unless this shell belongs to a worker",
             )
         )
     if tuned := sorted(
@@ -151,7 +151,7 @@ def _judge_slow(facts: Facts) -> list[Finding]:
     listed = "; ".join(f"{name}={facts.environ[name]}: {why}" for name, why in on.items())
     return [
         _topic.warning(
-            "slow", f"set for looking at faults, and slow: {listed}", f"unset {', '.join(on)} when you are done"
+            "slow", f"debugging settings that slow the job down: {listed}", f"unset {', '.join(on)} when you are done"
         )
     ]
 
@@ -161,7 +161,7 @@ def _judge_paths(facts: Facts) -> list[Finding]:
     if facts.missing_paths:
         found.append(
             _topic.note(
-                "pythonpath", f"PYTHONPATH names what is not there: {_listed(facts.missing_paths)}", "correct it"
+                "pythonpath", f"PYTHONPATH names paths that do not exist: {_listed(facts.missing_paths)}", "correct it"
             )
         )
     if preload := facts.environ.get("LD_PRELOAD"):
@@ -179,8 +179,8 @@ def _judge_proxies(facts: Facts) -> list[Finding]:
         _topic.note(
             "proxy",
             f"a proxy is set: {_listed(sorted(set_ones))}",
-            "holdfast goes to its store and to etcd without it; gRPC and web clients in your program go through it, "
-            "unless no_proxy names the machines of the job",
+            "holdfast does not use it; gRPC and web clients in your program do, unless no_proxy names the machines of "
+            "the job",
         )
     ]
 

@@ -36,7 +36,7 @@ def check(context: Context) -> list[Finding]:
     if meeting is None or not meeting.is_topic(_topic.name):
         return []
     if meeting.complaint:
-        return [_topic.skipped("members", f"not tried, as the settings are wrong: {meeting.complaint}")]
+        return [_topic.skipped("members", f"not tried, because the settings are wrong: {meeting.complaint}")]
     return judge(probe(meeting))
 
 
@@ -66,22 +66,22 @@ def _judge_member(member: Member, facts: Facts, *, works: bool) -> Finding:
 def _judge_unreached(place: str, attempt: Attempt, *, works: bool) -> Finding:
     what, advice = {
         Reach.REFUSED: (
-            f"{place} is there, and no etcd listens at the port",
-            "start it; etcd listens on the loopback alone unless --listen-client-urls names another address",
+            f"{place} answers, but etcd does not listen on the port",
+            "start it; etcd listens only on the loopback unless --listen-client-urls names another address",
         ),
         Reach.TIMEOUT: (
             f"{place} does not answer within {attempt.seconds:.0f} s: packets are lost on the way",
-            "see whether the machine is up, and let the port through the firewall or the security group",
+            "check that the machine is up, and open the port in the firewall or security group",
         ),
         Reach.NO_ROUTE: (
-            f"there is no way from here to {place}: {attempt.text}",
+            f"no route to {place}: {attempt.text}",
             "the machine is off, the address is wrong, or this machine is in another network",
         ),
         Reach.UNKNOWN_NAME: (
-            f"{place}: the name is not known here: {attempt.text}",
-            "correct the name, or write the address in its place",
+            f"{place}: unknown host name: {attempt.text}",
+            "correct the name, or use the address",
         ),
-    }.get(attempt.reach, (f"{place} cannot be connected to: {attempt.text}", "see ip route and the firewall"))
+    }.get(attempt.reach, (f"{place} cannot be connected to: {attempt.text}", "check ip route and the firewall"))
     if works:
         return _topic.warning("member", f"{what}; jobs use the other members", advice)
     return _topic.problem("member", what, advice)
@@ -93,15 +93,13 @@ def _judge_status(place: str, status: Status, health: Answer) -> Finding:
             "member", f"{place} is etcd {status.version}", "holdfast needs etcd 3.4 or newer: update it"
         )
     if not status.leader:
-        return _topic.problem(
-            "member", f"{place} knows no leader", "start enough members for more than half of them to run"
-        )
+        return _topic.problem("member", f"{place} has no leader", "start more members: more than half must run")
     shown = f"{place} is etcd {status.version}, has a leader and a database of {size(status.database_bytes)}"
     if status.database_bytes > DATABASE_LARGE_BYTES:
         return _topic.warning(
             "member",
             shown,
-            "at 2 GiB it takes no more writes: compact and defragment it, or raise --quota-backend-bytes",
+            "at 2 GiB it refuses writes: compact and defragment it, or raise --quota-backend-bytes",
         )
     if str(health.fields.get("health", "")).lower() != "true":
         said = health.error or health.body.strip() or f"status {health.status}"
@@ -112,23 +110,23 @@ def _judge_status(place: str, status: Status, health: Answer) -> Finding:
 def _judge_no_status(member: Member, facts: Facts) -> Finding:
     place = member.place
     if facts.client_error:
-        return _topic.skipped("member", f"{place} is reached; it cannot be asked more from here")
+        return _topic.skipped("member", f"{place} answers; this machine cannot ask it more")
     mismatch = _judge_tls(member, facts.meeting)
     if mismatch is not None:
         return mismatch
     error = member.error.removeprefix(f"etcd at {place} ")
     version = member.version.fields.get("etcdserver")
     if error == "has no leader":
-        what, advice = f"{place} knows no leader", "start enough members for more than half of them to run"
-    elif error.startswith("refuses us"):
+        what, advice = f"{place} has no leader", "start more members: more than half must run"
+    elif error.startswith(("refuses the login", "refuses access")):
         what, advice = f"{place} {error}", _advice_of(error)
     elif version:
         what = f"{place} is etcd {version} by HTTP, and does not work by gRPC: {error}"
-        advice = "something between here and there lets only HTTP/1 through, and gRPC needs HTTP/2"
+        advice = "a proxy on the way lets only HTTP/1 through, and gRPC needs HTTP/2"
     elif member.version.status:
-        what, advice = f"{place} is no etcd, but a web server", "correct the endpoint: etcd's port is 2379 as installed"
+        what, advice = f"{place} is a web server, not etcd", "correct the endpoint: etcd's default port is 2379"
     else:
-        what, advice = f"{place} is reached, and is no etcd: it {error}", _advice_of(error)
+        what, advice = f"{place} answers, but is not etcd: it {error}", _advice_of(error)
     return _topic.problem("member", what, advice)
 
 
@@ -138,16 +136,16 @@ def _judge_tls(member: Member, meeting: Meeting) -> Finding | None:
     if member.speaks_tls and not meeting.tls:
         return _topic.problem(
             "member",
-            f"{place} wants TLS, and this machine would speak plain text",
+            f"{place} requires TLS, but this machine would use plain text",
             "write https:// before the endpoint; add --rdzv-conf ca_cert=FILE if this system does not trust its "
-            "authority, and ssl_cert=FILE,ssl_cert_key=FILE if it wants to see a certificate",
+            "authority, and ssl_cert=FILE,ssl_cert_key=FILE if it requires a client certificate",
         )
     if meeting.tls and not member.speaks_tls:
         return _topic.problem(
             "member",
-            f"{place} does not speak TLS, and this machine would",
-            "write no https:// before the endpoint, and leave protocol, ca_cert, ssl_cert and ssl_cert_key out of "
-            "--rdzv-conf; or have etcd use --cert-file and --key-file",
+            f"{place} does not speak TLS, but this machine would use it",
+            "remove https:// from the endpoint, and protocol, ca_cert, ssl_cert and ssl_cert_key from --rdzv-conf; or "
+            "start etcd with --cert-file and --key-file",
         )
     if meeting.tls and member.version.error:
         return _topic.problem(
@@ -159,13 +157,13 @@ def _judge_tls(member: Member, meeting: Meeting) -> Finding | None:
 def _advice_of(error: str) -> str:
     if "secure connection" in error or "certificate" in error:
         return (
-            "see whether ca_cert (without it: an authority that this system trusts) has signed etcd's certificate, "
-            "whether that names the host that is in the endpoint, whether etcd wants one of ours (ssl_cert, "
-            "ssl_cert_key), and whether all are still valid"
+            "check that ca_cert (or an authority that this system trusts) has signed etcd's certificate, that it names "
+            "the host in the endpoint, that all certificates are still valid, and whether etcd requires a client "
+            "certificate (ssl_cert, ssl_cert_key)"
         )
     if "password" in error or "refuses" in error:
         return "give --rdzv-conf user=NAME,password=SECRET, or correct them"
-    return "see whether it is etcd 3.4 or newer, and in its log"
+    return "check that it is etcd 3.4 or newer, and read its log"
 
 
 def _judge_cluster(members: Sequence[Member]) -> list[Finding]:
@@ -176,7 +174,7 @@ def _judge_cluster(members: Sequence[Member]) -> list[Finding]:
         return [
             _topic.problem(
                 "cluster",
-                "the endpoints belong to different clusters, so that machines may meet in different places",
+                "the endpoints belong to different clusters, so machines may not meet",
                 "write the members of one cluster into the endpoint",
             )
         ]
@@ -185,7 +183,7 @@ def _judge_cluster(members: Sequence[Member]) -> list[Finding]:
         return [
             _topic.note(
                 "cluster",
-                "the cluster has one member: its loss is the end of all jobs that meet there",
+                "the cluster has one member: if it is lost, all jobs that use it end",
                 "a cluster of three survives the loss of one",
             )
         ]
@@ -194,7 +192,7 @@ def _judge_cluster(members: Sequence[Member]) -> list[Finding]:
             _topic.note(
                 "cluster",
                 f"the cluster has {number} members, and the endpoint names {len(members)} of them",
-                "write all of them into the endpoint, with commas between: others are tried when one is lost",
+                "list all of them in the endpoint, separated by commas: if one is lost, the others are tried",
             )
         ]
     if number and not number % 2:
@@ -202,7 +200,7 @@ def _judge_cluster(members: Sequence[Member]) -> list[Finding]:
         return [
             _topic.note(
                 "cluster",
-                f"the cluster has {number} members, and survives the loss of {survives}, as one of {number - 1} would",
+                f"the cluster has {number} members, and survives the loss of {survives}, as {number - 1} would",
                 "an odd number of members is enough",
             )
         ]
@@ -217,7 +215,7 @@ def _judge_versions(members: Sequence[Member]) -> list[Finding]:
     return [
         _topic.warning(
             "version",
-            f"etcd {', '.join(old)} may end the leases of healthy machines after its leader stood still",
+            f"etcd {', '.join(old)} may end the leases of healthy machines after its leader stalled",
             "update it to 3.4.31, 3.5.13 or newer",
         )
     ]
@@ -231,9 +229,9 @@ def _ends_leases(version: str) -> bool:
 def _judge_alarms(members: Sequence[Member]) -> list[Finding]:
     raised = dict.fromkeys(alarm for member in members if member.status for alarm in member.status.alarms)
     advice = {
-        "NOSPACE": "etcd takes no writes: etcdctl compact and defrag, then etcdctl alarm disarm; raise "
+        "NOSPACE": "etcd refuses writes: etcdctl compact and defrag, then etcdctl alarm disarm; raise "
         "--quota-backend-bytes if it fills again",
-        "CORRUPT": "members hold different data: remove the one that is wrong, and let it join anew",
+        "CORRUPT": "members hold different data: remove the wrong one and add it again",
     }
     return [
         _topic.problem("alarm", f"etcd has raised the alarm {alarm}", advice.get(alarm, "see etcdctl alarm list"))

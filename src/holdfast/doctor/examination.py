@@ -89,9 +89,8 @@ def _late(name: str, limit_s: float) -> Finding:
         name,
         "unfinished",
         State.WARNING,
-        f"this could not be looked at within {limit_s:g} s",
-        "something that is asked does not answer: a name server, a mounted file system; what the other topics say may "
-        "tell which",
+        f"the check did not finish within {limit_s:g} s",
+        "something does not answer: a name server, a mounted file system; the other topics may show which",
     )
 
 
@@ -100,6 +99,6 @@ def _failed(name: str, error: Exception) -> Finding:
         name,
         "unfinished",
         State.WARNING,
-        f"this could not be looked at: {type(error).__name__}: {error}",
-        "if the machine is not broken, holdfast is: please report it",
+        f"the check failed: {type(error).__name__}: {error}",
+        "unless the machine is broken, this is a bug in holdfast: please report it",
     )

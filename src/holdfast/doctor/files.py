@@ -85,7 +85,7 @@ def judge_temporary(place: Place, variable: str, instead: str = "") -> Finding:
     named = f"the temporary directory, {place.path}" + (f" ({variable})" if variable else "")
     other = "set TMPDIR to another directory"
     if place.error and instead:
-        what = f"{named}, cannot be written to: {place.error}; {instead} is used in its place"
+        what = f"{named}, cannot be written to: {place.error}; {instead} is used instead"
         return _topic.warning("temporary", what, f"repair it, or {other}")
     if place.error:
         return _topic.problem("temporary", f"{named}, cannot be written to: {place.error}", f"repair it, or {other}")
@@ -96,14 +96,14 @@ def judge_temporary(place: Place, variable: str, instead: str = "") -> Finding:
         return _topic.warning(
             "temporary",
             f"{named}, has a long name ({len(place.path)} characters)",
-            f"paths of sockets in it are longer than the kernel takes ('AF_UNIX path too long'): {other}",
+            f"paths of sockets in it are too long for the kernel ('AF_UNIX path too long'): {other}",
         )
     if place.is_noexec:
         return _topic.note(
             "temporary",
-            f"{named}, has {size(place.free_bytes)} free, and no program in it may be run (noexec)",
-            f"compilers of kernels (torch.compile, triton, C++ extensions) load what they have put there: {other} if "
-            "you use them",
+            f"{named}, has {size(place.free_bytes)} free, but programs in it may not be run (noexec)",
+            f"kernel compilers (torch.compile, triton, C++ extensions) load their output from there: {other} if you "
+            "use them",
         )
     return _topic.ok("temporary", f"{named}, has {size(place.free_bytes)} free")
 
@@ -111,7 +111,7 @@ def judge_temporary(place: Place, variable: str, instead: str = "") -> Finding:
 def judge_logs(place: Place) -> Finding:
     named = f"the log directory, {place.path}"
     if place.checked_at:
-        named += f" (to be made in {place.checked_at})"
+        named += f" (will be made in {place.checked_at})"
     if place.error:
         return _topic.problem("logs", f"{named}, cannot be written to: {place.error}", "choose another --log-dir")
     short = _judge_space("logs", place, named, "choose another --log-dir")
@@ -126,7 +126,7 @@ def _judge_space(check: str, place: Place, named: str, other: str) -> Finding | 
     if place.free_bytes < FREE_MIN_BYTES:
         return _topic.problem(check, what, f"remove files, or {other}")
     if place.free_bytes < FREE_GOOD_BYTES:
-        return _topic.warning(check, what, f"logs and caches of compilers fill it: remove files, or {other}")
+        return _topic.warning(check, what, f"logs and compiler caches fill it: remove files, or {other}")
     return None
 
 

@@ -39,7 +39,7 @@ FEATURES = (
         "subreaper",
         "child subreaper (prctl)",
         True,
-        "nothing can promise that no process is left behind",
+        "processes may be left behind",
         "use Linux 3.4 or newer, and let the container's seccomp profile allow prctl",
     ),
     Feature("memfd", "memfd_create", True, "no worker can be started", "let the container's seccomp profile allow it"),
@@ -55,14 +55,14 @@ FEATURES = (
         "inotify",
         "inotify",
         False,
-        "logs that are shown (--tee) are looked at ten times a second",
+        "logs that are shown (--tee) are polled ten times a second",
         "too many programs of this user use it: raise fs.inotify.max_user_instances (sysctl)",
     ),
     Feature(
         "proc",
         "/proc",
         True,
-        "processes and their ends cannot be told apart",
+        "processes cannot be watched",
         "mount it (mount -t proc proc /proc), as every container does",
     ),
 )
@@ -99,26 +99,26 @@ def judge(facts: Facts) -> list[Finding]:
             _topic.warning(
                 "platform",
                 f"this system is {facts.platform}: holdfast is made for Linux",
-                "jobs run, but processes that a worker leaves behind may stay, and nothing is promised of speed",
+                "jobs run, but processes that a worker leaves behind may stay, and speed is not tested",
             )
         ]
     missing = [feature for feature in FEATURES if facts.errors.get(feature.check)]
     findings = [_judge_missing(feature, facts.errors[feature.check]) for feature in missing]
     present = [feature.name for feature in FEATURES if feature not in missing]
-    findings.append(_topic.ok("features", f"tried and there: {', '.join(present)}"))
+    findings.append(_topic.ok("features", f"tested, and available: {', '.join(present)}"))
     if 0 < facts.inotify_instances < INSTANCES_MIN and "inotify" not in {feature.check for feature in missing}:
         findings.append(
             _topic.note(
                 "inotify-instances",
                 f"this user may have {facts.inotify_instances} inotify instances",
-                f"agents use one each: sysctl fs.inotify.max_user_instances={INSTANCES_MIN} where many jobs run",
+                f"each agent uses one: sysctl fs.inotify.max_user_instances={INSTANCES_MIN} where many jobs run",
             )
         )
     return findings
 
 
 def _judge_missing(feature: Feature, error: str) -> Finding:
-    what = f"{feature.name} is not there ({error}): {feature.without}"
+    what = f"{feature.name} is not available ({error}): {feature.without}"
     if feature.is_needed:
         return _topic.problem(feature.check, what, feature.advice)
     return _topic.warning(feature.check, what, feature.advice)

@@ -121,7 +121,7 @@ def _judge_files(limit: Limit, workers: int) -> Finding:
     if _is_below(soft, needed):
         return _topic.problem("open-files", f"{what}; an agent of {counted(workers, 'worker')} needs {needed}", raising)
     if _is_below(soft, FILES_GOOD):
-        return _topic.warning("open-files", what, f"loaders of data run out of them ('Too many open files'): {raising}")
+        return _topic.warning("open-files", what, f"data loaders run out of them ('Too many open files'): {raising}")
     room = "any number of" if hard == UNLIMITED else f"{max(0, hard - FILES_OF_A_HOST) // FILES_A_NODE:,}"
     return _topic.ok("open-files", f"{what}; enough to serve the store to {room} machines")
 
@@ -171,7 +171,7 @@ def _judge_memlock(facts: Facts) -> Finding:
             f"{what}, and there is an RDMA device",
             "NCCL cannot register its memory with it: ulimit -l unlimited, docker run --ulimit memlock=-1",
         )
-    return _topic.ok("locked-memory", f"{what}; it matters with RDMA devices, of which there is none")
+    return _topic.ok("locked-memory", f"{what}; only RDMA devices need more, and there are none")
 
 
 def _judge_stack(limit: Limit) -> Finding:
@@ -179,8 +179,8 @@ def _judge_stack(limit: Limit) -> Finding:
     if soft == UNLIMITED:
         return _topic.note(
             "stack",
-            "stack: unlimited, with which the kernel lays memory out in an old way, and threads get 2 MiB each",
-            "ulimit -s 8192 is what programs are tested with",
+            "stack: unlimited, which gives threads only 2 MiB each and an old memory layout",
+            "programs are usually tested with ulimit -s 8192",
         )
     if soft < STACK_LEAST_BYTES:
         return _topic.warning("stack", f"stack: {size(soft)}", "native libraries may crash: ulimit -s 8192")
@@ -190,7 +190,7 @@ def _judge_stack(limit: Limit) -> Finding:
 def _judge_core(limit: Limit) -> Finding:
     soft = limit[0]
     if soft == 0:
-        return _topic.ok("core-files", "core files: none; of a native crash holdfast keeps the Python stacks")
+        return _topic.ok("core-files", "core files: none; after a native crash, holdfast keeps the Python stacks")
     if soft == UNLIMITED:
         return _topic.note(
             "core-files",

@@ -95,8 +95,8 @@ def judge(facts: Facts, workers: int) -> list[Finding]:
         findings.append(
             _topic.warning(
                 "overcommit",
-                "the kernel promises no memory that it does not have (vm.overcommit_memory = 2)",
-                "programs that reserve much and use little, CUDA and forks of large processes, fail: sysctl "
+                "the kernel does not overcommit memory (vm.overcommit_memory = 2)",
+                "programs that reserve much and use little fail, such as CUDA and forks of large processes: sysctl "
                 "vm.overcommit_memory=0",
             )
         )
@@ -112,17 +112,17 @@ def judge_shared(shared: Shared, workers: int) -> Finding:
         return _topic.problem(
             "shared",
             f"{SHARED} cannot be written to: {shared.error}",
-            "queues, loaders of data and NCCL need it: mount a tmpfs there that this user may write to",
+            "queues, data loaders and NCCL need it: mount a tmpfs there that this user may write to",
         )
     what = f"{SHARED} has {size(shared.total_bytes)}, of which {size(shared.free_bytes)} are free"
     if shared.free_bytes < SHARED_FREE_MIN_BYTES:
         return _topic.problem("shared", what, f"remove what programs have left in it (ls -la {SHARED}), or {larger}")
     if shared.free_bytes < SHARED_A_WORKER_BYTES * workers:
-        docker = " (what docker gives unasked)" if shared.total_bytes == DOCKER_DEFAULT_BYTES else ""
+        docker = " (docker's default)" if shared.total_bytes == DOCKER_DEFAULT_BYTES else ""
         return _topic.warning(
             "shared",
             f"{what}{docker}: little for {counted(workers, 'worker')}",
-            f"a loader of data, or NCCL, that finds it full ends with 'Bus error' or 'No space left': {larger}",
+            f"when it is full, data loaders and NCCL fail with 'Bus error' or 'No space left': {larger}",
         )
     return _topic.ok("shared", what)
 
@@ -138,8 +138,8 @@ def _judge_available(facts: Facts, workers: int) -> Finding:
         return _topic.warning(
             "available",
             what,
-            f"a worker that imports torch needs about {size(MEMORY_A_WORKER_BYTES)}; the kernel kills what is beyond: "
-            + ("raise the limit, or start fewer" if facts.limit_bytes is not None else "start fewer workers"),
+            f"a worker that imports torch needs about {size(MEMORY_A_WORKER_BYTES)}; the kernel kills workers beyond "
+            "that: " + ("raise the limit, or start fewer" if facts.limit_bytes is not None else "start fewer workers"),
         )
     return _topic.ok("available", what)
 

@@ -68,7 +68,7 @@ def judge_own(own: Name, *, is_alone: bool) -> Finding:
     if own.error:
         return _topic.warning(
             "own-name",
-            f"this machine does not know its own name, {name!r}: {own.error}",
+            f"this machine cannot resolve its own name, {name!r}: {own.error}",
             f"gloo and other libraries look it up, and fail: add a line with this machine's address and {name} to "
             f"{HOSTS_FILE}, or to the name server",
         )
@@ -78,9 +78,9 @@ def judge_own(own: Name, *, is_alone: bool) -> Finding:
         where = HOSTS_FILE if own.in_hosts_file else "the name server"
         return _topic.warning(
             "own-name",
-            f"this machine's name, {name}, means {shown}, which is no address of this machine",
-            f"what {where} says is out of date or of another machine: correct it, or libraries that look up their own "
-            "name tell others the wrong address",
+            f"this machine's name, {name}, means {shown}, which is not an address of this machine",
+            f"{where} is out of date or names another machine: correct it, or libraries that look up their own name "
+            "tell others the wrong address",
         )
     return _slow(own, "own-name") or _topic.ok("own-name", f"this machine's name, {name}, means {shown}")
 
@@ -91,7 +91,7 @@ def _judge_own_loopback(own: Name, *, is_alone: bool) -> Finding:
     what = f"this machine's name, {own.name}, means its loopback, {_shown(own.addresses)}{cause}"
     repair = f"replace {line} by the machine's address in {HOSTS_FILE}" if line else f"give {own.name} its address"
     if is_alone:
-        return _topic.note("own-name", what, f"a job of several machines would trip over it: {repair}")
+        return _topic.note("own-name", what, f"this breaks a job on several machines: {repair}")
     return _topic.warning(
         "own-name",
         what,
@@ -116,28 +116,28 @@ def judge_endpoint(place: Name, own_name: str) -> Finding:
     if place.error:
         return _topic.problem(
             "endpoint-name",
-            f"the endpoint's name, {name!r}, is not known here: {place.error}",
-            f"check the spelling; add it to the name server or, on every machine, to {HOSTS_FILE}; or write the "
-            "address in its place",
+            f"the endpoint's name, {name!r}, is unknown here: {place.error}",
+            f"check the spelling; add it to the name server or, on every machine, to {HOSTS_FILE}; or use the address "
+            "instead",
         )
     if place.addresses == (name,) and not is_loopback(name):
-        return _topic.ok("endpoint-name", f"the endpoint, {name}, is an address, and needs no name")
+        return _topic.ok("endpoint-name", f"the endpoint, {name}, is an address; no name to look up")
     if is_loopback(name):
         return _topic.note(
-            "endpoint-name", f"the endpoint, {name}, is this machine for whoever uses it: no other can come"
+            "endpoint-name", f"the endpoint, {name}, means each machine itself: no other machine can join"
         )
     if all(map(is_loopback, place.addresses)):
         if name == own_name:
             return _topic.note(
                 "endpoint-name",
                 f"the endpoint's name, {name}, is this machine's own and means its loopback, {shown}",
-                "the store is then served on all addresses of this machine; whether others know the name is seen only "
-                "there",
+                "the store is then served on all addresses of this machine; check on the other machines that they know "
+                "the name",
             )
         return _topic.problem(
             "endpoint-name",
-            f"the endpoint's name, {name}, means {shown} here, which is this machine and not another",
-            f"correct {HOSTS_FILE} on this machine; all machines have to come to the same place",
+            f"the endpoint's name, {name}, means {shown} here, which is this machine",
+            f"correct {HOSTS_FILE} on this machine; all machines must reach the same one",
         )
     slow = _slow(place, "endpoint-name")
     return slow or _topic.ok("endpoint-name", f"the endpoint's name, {name}, means {shown}")

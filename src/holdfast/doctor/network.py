@@ -129,7 +129,7 @@ def _connect(family: int, kind: int, protocol: int, address: Any, limit_s: float
             connection.settimeout(limit_s)
             connection.connect(address)
             if connection.getsockname() == connection.getpeername():  # it connected to itself
-                return Attempt(Reach.REFUSED, shown, text="nobody listens")
+                return Attempt(Reach.REFUSED, shown, text="nothing listens")
     except OSError as error:
         return Attempt(_reach(error), shown, time.monotonic() - began, error.strerror or str(error))
     return Attempt(Reach.CONNECTED, shown, time.monotonic() - began)

@@ -58,18 +58,18 @@ def probe() -> Facts:
 
 
 def judge(facts: Facts) -> Finding:
-    by_signal = "workers that answer a signal are seen in any case"
+    by_signal = "workers that answer a signal are always shown"
     if facts.py_spy is None:
         return _topic.note(
             "ptrace",
-            f"py-spy is not installed: of a worker that is stopped or stuck, only its state is shown; {by_signal}",
+            f"py-spy is not installed: for a stopped or stuck worker, only its state is shown; {by_signal}",
             f"install holdfast with its extra stacks{_rights(facts)}",
         )
     if facts.is_seen:
-        return _topic.ok("ptrace", "py-spy can look into another process: stuck workers are seen, too")
+        return _topic.ok("ptrace", "py-spy can read another process: stuck workers are shown, too")
     return _topic.note(
         "ptrace",
-        f"py-spy cannot look into another process ({facts.reason or 'no reason given'}); {by_signal}",
+        f"py-spy cannot read another process ({facts.reason or 'no reason given'}); {by_signal}",
         "be root, or " + (_rights(facts).removeprefix("; ") or "allow it: docker run --cap-add SYS_PTRACE"),
     )
 

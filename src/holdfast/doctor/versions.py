@@ -21,7 +21,7 @@ KERNEL_GOOD = (5, 3)
 FRAMEWORKS = ("torch", "accelerate", "lightning", "jax", "numpy")
 
 EXTRAS = {
-    "cloudpickle": ("notebook", "functions of notebooks in workers of their own"),
+    "cloudpickle": ("notebook", "running notebook functions in workers"),
     "grpcio": ("etcd", "--rdzv-backend etcd"),
     "protobuf": ("etcd", "--rdzv-backend etcd"),
     "py-spy": ("stacks", "stacks of workers that do not answer"),
@@ -105,7 +105,7 @@ def _judge_path(facts: Facts) -> list[Finding]:
             _topic.warning(
                 "command",
                 f"there are several commands called {COMMAND}: {', '.join(facts.commands)}",
-                "the first one is run; take the others out of the PATH, and see that all machines run the same",
+                "the first one is run; remove the others from the PATH, and make sure that all machines run the same",
             )
         )
     if facts.python_on_path and not _is_same(facts.python_on_path, facts):
@@ -113,7 +113,7 @@ def _judge_path(facts: Facts) -> list[Finding]:
             _topic.note(
                 "python",
                 f"workers run {facts.interpreter}, and python3 in the PATH is {facts.python_on_path}",
-                "what is installed with that one, workers do not see; PYTHON_EXEC names another interpreter for them",
+                "workers do not see what is installed there; set PYTHON_EXEC to use another interpreter",
             )
         )
     return findings
