@@ -56,8 +56,8 @@ def test_another_user_of_the_machine_neither_reads_nor_changes_keys(start, caplo
         assert worker.ask(get(b"key")) == text(b"secret")
     (line,) = told(caplog)
     assert line == (
-        f"the workers' store refuses user {MALLORY} of this machine, as it is the store of user 0; if workers of this "
-        f"job run as user {MALLORY}, let them in: --rdzv-conf store_users={MALLORY}"
+        f"the workers' store refuses user {MALLORY} of this machine, because the store belongs to user 0; if workers "
+        f"of this job run as user {MALLORY}, let them in: --rdzv-conf store_users={MALLORY}"
     )
 
 
@@ -141,7 +141,7 @@ def test_where_the_kernel_does_not_tell_users_apart_all_are_let_in_and_that_is_s
         with StorePeer(server.port) as worker:
             assert worker.ask(ping(1)) == U32.pack(1)
     (line,) = told(caplog)
-    assert line.startswith("the kernel does not tell whose connections come to the workers' store, so every user of")
+    assert line.startswith("the kernel does not tell which user connects to the workers' store, so every user of")
 
 
 def test_a_kernel_without_memory_for_an_answer_lets_nobody_in(start, monkeypatch):
@@ -188,7 +188,7 @@ def test_a_connection_of_this_machine_that_nobody_here_has_is_refused_and_told_o
         process = node.run([sys.executable, "-c", code, node.address], stderr=-1, text=True)
         _, messages = process.communicate(timeout=60)
         assert process.returncode == 0, messages
-        assert f"refuses a connection from {node.address}, an address of this machine, as no process" in messages
+        assert f"refuses a connection from {node.address}, an address of this machine, because no process" in messages
         assert "--rdzv-conf store_users=any" in messages
 
 
@@ -234,8 +234,8 @@ def test_an_address_that_is_refused_is_told_of_with_the_setting_that_lets_it_in(
     assert judge(Access(peers=MEMBERS), *("198.51.100.7",) * 5) == [REFUSED] * 5
     (line,) = told(caplog)
     assert line == (
-        "the workers' store refuses 198.51.100.7, which is no address of a machine of this job; if one of them comes "
-        "from there, let it in: --rdzv-conf store_peers=198.51.100.7 (or a network, or any)"
+        "the workers' store refuses 198.51.100.7, which is not an address of this job's machines; if one of them "
+        "connects from there, let it in: --rdzv-conf store_peers=198.51.100.7 (or a network, or any)"
     )
 
 

@@ -128,7 +128,7 @@ def test_who_greets_twice_is_refused():
 
 @pytest.mark.parametrize("operation", [19, 20, 255])
 def test_an_operation_that_is_not_there_is_refused(operation):
-    with pytest.raises(ProtocolError, match=f"no operation {operation}"):
+    with pytest.raises(ProtocolError, match=f"unknown operation {operation}"):
         read(GREETING, bytes([operation]))
 
 

@@ -80,8 +80,8 @@ class Door:
         if not self._owners.can_tell:
             self._tell(
                 "users",
-                "the kernel does not tell whose connections come to the workers' store, so every user of this machine "
-                "may use it; --rdzv-conf store_users=any is the setting that says so",
+                "the kernel does not tell which user connects to the workers' store, so every user of this machine may "
+                "use it; --rdzv-conf store_users=any allows this explicitly",
             )
             return ADMITTED
         user = self._owners.user_at(connected, name)
@@ -90,16 +90,16 @@ class Door:
         if user is not None:
             self._tell(
                 user,
-                f"the workers' store refuses user {user} of this machine, as it is the store of user {self._user}; "
-                f"if workers of this job run as user {user}, let them in: --rdzv-conf store_users={user}",
+                f"the workers' store refuses user {user} of this machine, because the store belongs to user "
+                f"{self._user}; if workers of this job run as user {user}, let them in: --rdzv-conf store_users={user}",
             )
         elif is_open(connected):
             # Not one that was closed in the meantime: the kernel knows that connection by other addresses.
             self._tell(
                 "translated",
-                f"the workers' store refuses a connection from {name[0]}, an address of this machine, as no process of "
-                "this machine is at its other end; if addresses are translated here, let everybody of this machine "
-                "in: --rdzv-conf store_users=any",
+                f"the workers' store refuses a connection from {name[0]}, an address of this machine, because no "
+                "process on this machine owns the other end; if this machine uses NAT, let all its users in: "
+                "--rdzv-conf store_users=any",
             )
         return REFUSED
 
@@ -130,8 +130,8 @@ class Door:
             return UNDECIDED
         self._tell(
             address,
-            f"the workers' store refuses {written}, which is no address of a machine of this job; if one of them comes "
-            f"from there, let it in: --rdzv-conf store_peers={written} (or a network, or any)",
+            f"the workers' store refuses {written}, which is not an address of this job's machines; if one of them "
+            f"connects from there, let it in: --rdzv-conf store_peers={written} (or a network, or any)",
         )
         return REFUSED
 

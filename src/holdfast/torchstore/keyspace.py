@@ -147,7 +147,7 @@ class KeySpace:
         found = _NUMBER.match(value)
         number = int(found[1]) if found else _I64_MASK
         if not -_I64_BIAS <= number < _I64_BIAS:
-            raise ProtocolError(f"it adds to {key[:80]!r}, whose value is {value[:80]!r} and no number of 64 bits")
+            raise ProtocolError(f"it adds to {key[:80]!r}, whose value {value[:80]!r} is not a 64-bit number")
         return (number + amount + _I64_BIAS & _I64_MASK) - _I64_BIAS
 
     def _append(self, peer: Peer, key: bytes, value: bytes) -> None:

@@ -148,7 +148,7 @@ class Loop:
         except OSError:
             self._end(connection)  # it is broken, which is how most end
         except Exception:  # noqa: BLE001 - one client's end is not the others'
-            _log.exception("the connection from %s ends, by a mistake of ours", connection.name)
+            _log.exception("bug in holdfast; closing the connection from %s", connection.name)
             self._end(connection)
 
     def _end_with(self, connection: Connection, error: ProtocolError) -> None:
@@ -158,7 +158,7 @@ class Loop:
                 str(error), "the workers' store drops a client at %s: %s", bracketed(connection.name), error
             )
         else:
-            _log.debug("the connection from %s ends: %s", connection.name, error)
+            _log.debug("closing the connection from %s: %s", connection.name, error)
         self._end(connection)
 
     def _tell_woken(self) -> None:
@@ -208,7 +208,7 @@ class Loop:
         except OSError:  # it is gone, or the kernel has no memory for an answer
             verdict = REFUSED
         except Exception:  # noqa: BLE001 - one client's end is not the others'
-            _log.exception("the connection from %s ends, by a mistake of ours", name)
+            _log.exception("bug in holdfast; closing the connection from %s", name)
             verdict = REFUSED
         if verdict is UNDECIDED:
             self._undecided[connected.fileno()] = (connected, name, since)
@@ -237,8 +237,8 @@ class Loop:
         if count >= self._address_max:
             self._teller.tell(
                 name[0],
-                "the workers' store turns clients away: %d connections from %s are all that it has room for, as others "
-                "need theirs; raise the limit of open files where the agent is started (ulimit -n)",
+                "the workers' store refuses clients: it has no room for more than %d connections from %s; raise the "
+                "limit of open files where the agent is started (ulimit -n)",
                 *(count, name[0]),
             )
             return False
@@ -262,7 +262,7 @@ class Loop:
                 return True
         for connection in self._connections.values():
             if not connection.is_greeted and connection.since <= latest:
-                _log.debug("the connection from %s ends: it was silent, and others need its place", connection.name)
+                _log.debug("closing the idle connection from %s: others need its place", connection.name)
                 self._end(connection)
                 return True
         return False
@@ -302,8 +302,8 @@ class Loop:
         self._complain_at = time.monotonic() + COMPLAIN_EVERY_S
         with suppress(OSError, ImportError):
             _log.warning(
-                "the workers' store turns clients away (%d so far): %d are connected, and this process may not open "
-                "more files; raise the limit where the agent is started (ulimit -n)",
+                "the workers' store refuses clients (%d so far): %d are connected, and this process may not open more "
+                "files; raise the limit where the agent is started (ulimit -n)",
                 self._turned_away,
                 len(self._connections),
             )

@@ -134,7 +134,7 @@ class Requests:
             self._postpone(data, short)
             return None
         except IndexError:
-            raise ProtocolError(f"there is no operation {data[at]}") from None
+            raise ProtocolError(f"unknown operation {data[at]}") from None
         if operation == VALIDATE:
             self._readers = _READERS
             return self.take()
@@ -194,7 +194,7 @@ class _Strings:
 
 
 def _key_too_long(length: int) -> LimitError:
-    return LimitError(f"a key of {length} bytes; {KEY_MAX_BYTES} are the most")
+    return LimitError(f"a key of {length} bytes; the limit is {KEY_MAX_BYTES}")
 
 
 def _string(data: bytes, at: int) -> tuple[bytes, int]:
@@ -260,7 +260,7 @@ def _count(data: bytes, at: int) -> int:
         raise _ShortError(at + 8)
     count: int = _u64(data, at)[0]
     if count > KEYS_MAX:
-        raise LimitError(f"a request with {count} keys; {KEYS_MAX} are the most")
+        raise LimitError(f"a request with {count} keys; the limit is {KEYS_MAX}")
     return count
 
 

@@ -94,7 +94,7 @@ class TorchStoreServer:
         from holdfast.torchstore.access import Access
         from holdfast.torchstore.loop import Loop, address_max
 
-        assert self._thread is None, "the server was started before"
+        assert self._thread is None, "the server was already started"
         assert self._listener is not None, "the server was stopped"
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         clients_max = self.clients_max()
