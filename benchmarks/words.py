@@ -17,8 +17,8 @@ RATES = ("MB/s", "ops/s")
 """Units of which more is better; of all others less is."""
 
 HOW_TO_READ = (
-    "Medians of rounds in turns. Ratios (÷ torchrun) are taken round by round.\n"
-    "Less is better, but for MB/s and ops/s. > says: it had not happened by then, and nobody waited any longer."
+    "Medians of alternating rounds. Ratios (÷ torchrun) are taken round by round.\n"
+    "Less is better, except for MB/s and ops/s. > means that we stopped waiting."
 )
 
 

@@ -2,7 +2,7 @@
 
 holdfast run --nproc-per-node 2 examples/elastic_job.py --directory /tmp/elastic --steps 40
 
-The step that is done is kept in a file that all machines see. Whoever is started next goes on behind it.
+The step that is done is kept in a file that all machines see. The next start resumes after it.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def main() -> None:
     path = os.path.join(options.directory, "steps")
     first = done_steps(path)
     # With its end in the same text: the lines of several workers do not mix then.
-    print(f"worker {worker.rank()} of {worker.world_size()} goes on behind step {first}\n", end="", flush=True)
+    print(f"worker {worker.rank()} of {worker.world_size()} resumes after step {first}\n", end="", flush=True)
     for step in range(first, options.steps):
         time.sleep(PAUSE_S)  # the training
         worker.heartbeat(step)

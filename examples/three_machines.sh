@@ -15,7 +15,7 @@ if [ "${1:-}" != inside ]; then
   as_root=()
   [ "$(id -u)" = 0 ] || as_root=(--user --map-root-user)
   unshare "${as_root[@]}" --net --mount --pid --fork true 2>/dev/null || {
-    echo "three_machines.sh: this system makes namespaces for root only: run it with sudo" >&2
+    echo "three_machines.sh: only root may create namespaces on this system: run it with sudo" >&2
     exit 2
   }
   exec unshare "${as_root[@]}" --net --mount --pid --fork --kill-child --mount-proc bash "$0" inside
@@ -68,17 +68,17 @@ say "three machines start the same command: $holdfast run --nnodes 2:3 ..."
 for n in 1 2 3; do start $n; done
 wait_for_step 15
 
-say "machine3 is lost: kill -9 of its agent. Its workers die with it; the others go on, with four workers"
+say "machine3 is lost: kill -9 of its agent. Its workers die with it; the other machines continue with four workers"
 kill -9 "${agent[3]}"
 wait "${agent[3]}" 2>/dev/null || true
 wait_for_step 30
 
-say "machine3 is back, with the same command. The others let it in, and six workers go on"
+say "machine3 is back, with the same command. The others let it in, and six workers continue"
 start 3
 
 code=0
 for n in 1 2 3; do wait "${agent[$n]}" || code=$?; done
 wait  # for what is still to be shown
-say "what became of it: holdfast report"
+say "the whole run: holdfast report"
 "$holdfast" report "$work/logs"
 exit $code

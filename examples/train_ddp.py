@@ -135,7 +135,7 @@ def main() -> None:
     parser.add_argument("--directory", required=True, help="for the checkpoint and the history")
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--checkpoint-every", type=int, default=50, metavar="STEPS")
-    parser.add_argument("--pause", type=float, default=0, metavar="SECONDS", help="after each step: time to disturb")
+    parser.add_argument("--pause", type=float, default=0, metavar="SECONDS", help="seconds to wait after each step")
     options = parser.parse_args()
     os.makedirs(options.directory, exist_ok=True)
     on_gpu = torch.cuda.is_available()

@@ -123,7 +123,7 @@ def test_nobody_there_is_one_line_and_1(tell):
     ("words", "text"),
     [
         ([], "RUN_ID"),
-        (["job"], "--rdzv-endpoint HOST:PORT is needed"),
+        (["job"], "give --rdzv-endpoint HOST:PORT"),
         (["", "--rdzv-endpoint", "h"], "the run id is empty"),
         (["job", "--rdzv-endpoint", "h:x"], "h:x"),
         (["job", "--rdzv-endpoint", "h", "--rdzv-backend", "c10d"], "--rdzv-backend c10d: only etcd keeps records"),

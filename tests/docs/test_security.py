@@ -216,7 +216,7 @@ def test_other_users_of_the_machine_do_not_reach_a_store_on_its_loopback(tmp_pat
         assert heard == [ANSWERED, REFUSED, ANSWERED]
         assert job.end() == [0, 0]
     said = capfd.readouterr().err
-    assert said.count(f"the store is user 0's, and the node that connects is user {OTHER_USER}'s") == 1
+    assert said.count(f"the store belongs to user 0, and the connecting node to user {OTHER_USER}") == 1
 
 
 @pytest.mark.root

@@ -26,7 +26,7 @@ def test_nothing_is_left_of_it_after_ctrl_c(tmp_path):
         start_new_session=True,
     )
     try:
-        assert any("goes on behind step 0" in line for line in demo.stdout), "its workers run"
+        assert any("resumes after step 0" in line for line in demo.stdout), "its workers run"
         os.killpg(demo.pid, signal.SIGINT)
         demo.stdout.read()  # its end: nobody who could write is left
         assert demo.wait(DEADLINE_S) in (1, 130)  # the agents hear it, too, and may end first
@@ -59,7 +59,7 @@ def test_a_system_that_lets_nobody_make_namespaces_is_told_of_in_one_line(tmp_pa
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     ran = subprocess.run([SCRIPT], env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == "three_machines.sh: this system makes namespaces for root only: run it with sudo\n"
+    assert ran.stderr == "three_machines.sh: only root may create namespaces on this system: run it with sudo\n"
 
 
 @pytest.mark.root

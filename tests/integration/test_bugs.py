@@ -27,7 +27,7 @@ def test_a_bug_ends_the_job_everywhere_with_a_clear_line(job, tmp_path):
     job.tell(job.alive(broken)[:1], "exit 3")
     assert job.wait_for_exit(job.agent(broken), job.agent(host)) == [1, 1]
     job.wait_for_end(job.lives)
-    told = "holdfast has a bug: RuntimeError: something that nobody thought of"
+    told = "bug in holdfast: RuntimeError: something that nobody thought of"
     assert told in job.agent(broken).stderr().splitlines()[-1]
     assert "in fail\n    raise RuntimeError" in job.agent(broken).stderr()
     assert f"RendezvousClosedError: {broken.hostname}: {told}" in job.agent(host).stderr()

@@ -47,7 +47,7 @@ def test_when_the_store_is_lost_only_those_fail_that_were_not_done(job):
     job.agent(host).kill(signal.SIGKILL)
     assert job.wait_for_exit(job.agent(done), job.agent(busy)) == [0, 1]
     assert UNREAD in job.agent(done).stderr()
-    assert "is gone with the node that served it" in job.agent(busy).stderr()
+    assert "was lost with the node that served it" in job.agent(busy).stderr()
 
 
 def test_a_node_that_is_done_is_needed_again_when_another_fails_and_then_loses_the_store(job):

@@ -63,4 +63,4 @@ def test_a_hang_is_judged_with_the_word_of_the_node_that_is_done(job, tmp_path):
     assert json.loads(kept.read_text())["missing"] == {}
     for agent in (done, busy):
         assert "nothing is known of" not in agent.stderr()
-        assert "it made no progress, and was ended" in agent.stderr()
+        assert "made no progress and was stopped" in agent.stderr()

@@ -142,7 +142,7 @@ def test_a_wrong_password_over_tls_is_one_clear_line(etcd, run):
     settings = f"user=root,password=wrong,ca_cert={etcd.certificates.ca_cert}{etcd.ours}"
     ended = run(f"https://{host}:{port}", settings)
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert "refuses us; check the user and the password" in ended.stderr.splitlines()[-1]
+    assert "refuses the login; check the user and the password" in ended.stderr.splitlines()[-1]
     assert "wrong" not in ended.stderr
 
 
@@ -153,7 +153,7 @@ def test_a_wrong_password_over_tls_is_one_clear_line(etcd, run):
         ("https://etcd0", "protocol=http", "--rdzv-conf protocol=http: "),
         ("http://etcd0,https://etcd1", "etcd_prefix=/x/", "--rdzv-endpoint 'http://etcd0,https://etcd1': "),
         ("http://etcd0", "ca_cert=/dev/null", "--rdzv-endpoint 'http://etcd0': "),
-        ("etcd0", USER, "etcd: the password would go to etcd0 in plain text"),
+        ("etcd0", USER, "etcd: the password would be sent to etcd0 in plain text"),
     ],
 )
 def test_what_cannot_be_meant_is_bad_input(run, endpoint, settings, start):
@@ -173,7 +173,7 @@ def test_a_password_does_not_leave_the_machine_in_plain_text(network, tmp_path):
     agent = here.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     out, error = agent.communicate(timeout=DEADLINE_S)
     assert (agent.returncode, out, error.count("\n")) == (2, "", 1), error
-    assert f"the password would go to {there.address} in plain text" in error
+    assert f"the password would be sent to {there.address} in plain text" in error
     assert here.run([sys.executable, "-c", CLIENT, there.address]).wait(DEADLINE_S) == 0
     assert listener.stdout.readline() == "b'the test'\n"  # nobody had connected before
 

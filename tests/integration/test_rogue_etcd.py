@@ -25,11 +25,11 @@ CASES = {
     "a lease for ever": (granted(7, 1 << 62), f"it granted a lease of {1 << 62} s"),
     "nothing is taken": (
         {"Txn": Refusal(grpc.StatusCode.INVALID_ARGUMENT, "etcdserver: request is too large")},
-        "does not take this much",
+        "refuses a request of this size",
     ),
     "a refusal that plays tricks": (
         {"Range": Refusal(grpc.StatusCode.PERMISSION_DENIED, "\x1b[2J" + "A" * 3_000)},
-        r"refuses us: \x1b[2JAAA",
+        r"refuses access: \x1b[2JAAA",
     ),
 }
 

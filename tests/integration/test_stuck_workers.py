@@ -87,7 +87,7 @@ def test_a_node_that_is_asked_to_leave_ends_the_job_if_a_worker_of_it_cannot_be_
         leaving.send_signal(signal.SIGTERM)
         time.sleep(0.5)  # so that each comes by itself; fewer of them would only show less
     assert leaving.wait(DEADLINE_S) == 1
-    assert "SIGKILL has not ended PID" in leaving.said()
+    assert "SIGKILL did not end PID" in leaving.said()
     assert host.wait(DEADLINE_S) == 1
-    assert "no other worker may run beside it" in host.said()
+    assert "no new worker may run beside it" in host.said()
     assert running(start.workers) == ["host.1", "unkillable.1"]

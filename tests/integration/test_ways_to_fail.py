@@ -58,7 +58,7 @@ OUT_OF_MEMORY = Way(
     EAT,
     "out of memory",
     "Signal 9 (SIGKILL)",
-    "the kernel's out-of-memory killer ended it",
+    "killed by the kernel's out-of-memory killer",
     "160 MiB",
     "its peak memory was",
 )
