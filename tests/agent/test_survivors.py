@@ -89,7 +89,7 @@ def test_who_only_waited_for_a_peer_says_who_was_elsewhere(run):
     failure = result.failures[0]
     assert failure.kind is FailureKind.COMMUNICATION
     assert failure.message.splitlines()[-1] == (
-        f"rank 1 was at {script}:{LOAD_LINE} in load, not in a collective: it is what rank 0 may have waited for"
+        f"rank 1 was at {script}:{LOAD_LINE} in load, not in a collective: rank 0 may have waited for it"
     )
 
 

@@ -640,7 +640,7 @@ def test_a_node_whose_worker_waited_in_vain_asks_the_others_before_it_tells(time
     first, *_ = handler.messages
     assert first == (
         "rank 0 was at /srv/other.py:8 in elsewhere, rank 4 was at <string>:7 in load, "
-        "not in a collective: they are what rank 3 may have waited for"
+        "not in a collective: rank 3 may have waited for them"
     )
 
 

@@ -73,7 +73,7 @@ def test_its_report_counts_three_machines_of_which_one_was_there_twice(tmp_path)
         timeout=DEADLINE_S,
         check=True,
     )
-    report = done.stdout.partition("--- what became of it")[2]
+    report = done.stdout.partition("--- the whole run")[2]
     for line in (
         "  outcome     succeeded",
         "  nodes       3 (--nnodes 2:3), 6 workers",

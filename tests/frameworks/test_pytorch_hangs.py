@@ -100,5 +100,5 @@ def test_a_collective_that_timed_out_names_the_rank_that_it_waited_for(fail, pro
     program, place = slow_loader(programs)
     block, events = fail(nodes, program, "all_reduce", COLLECTIVE_TIMEOUT_S)
     assert "  kind      : communication\n" in block
-    assert f"rank 1 was at {place}, not in a collective: it is what rank 0 may have waited for" in block
+    assert f"rank 1 was at {place}, not in a collective: rank 0 may have waited for it" in block
     assert any(f"rank 1: {place}" in details["where"] for name, details in events if name == "stacks")
