@@ -149,7 +149,7 @@ def test_one_request_for_stacks_at_a_time_and_only_in_its_round():
 
 @pytest.mark.parametrize(
     ("backend", "named", "trouble"),
-    [("c10d", "no store is running at ENDPOINT", "could not be reached"), ("etcd", "etcd at ENDPOINT", "onnection refused")],
+    [("c10d", "no store is running at ENDPOINT", "could not be reached"), ("etcd", "etcd at ENDPOINT", "refused")],
 )
 def test_a_store_that_is_not_there_yet_is_named_once(backend, named, trouble, caplog, monkeypatch):
     monkeypatch.setattr(session, "SAY_AFTER_S", 0.0)
