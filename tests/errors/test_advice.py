@@ -26,7 +26,7 @@ def test_a_launch_that_every_worker_would_repeat_belongs_under_a_guard():
 
 
 def test_the_place_is_named_where_it_is_known():
-    assert "train.py:12 in step is where" in advice(FailureKind.EXCEPTION, "ValueError", "train.py:12 in step")
+    assert "look first at train.py:12 in step" in advice(FailureKind.EXCEPTION, "ValueError", "train.py:12 in step")
 
 
 def test_a_crash_after_the_last_line_is_not_looked_for_in_a_stack():
