@@ -91,7 +91,7 @@ class _Listener:
         self.turns: list[tuple[ServerConnection, bytes]] = []
         self.ended_count = 0
 
-    def begun(self, connection: ServerConnection, source: str) -> None:
+    def begun(self, connection: ServerConnection) -> None:
         """It has begun with TLS."""
 
     def take_turn(self, connection: ServerConnection, data: bytes) -> None:

@@ -15,6 +15,7 @@ from holdfast.coordination.model import Put, Transaction
 from holdfast.coordination.server import EmbeddedServer
 from holdfast.coordination.server_connection import ServerConnection
 from holdfast.coordination.tls import client_context, own_client_context, own_server_tls, server_tls
+from holdfast.coordination.unproven import Stage
 from holdfast.coordination.wire import Failed, Get, Reason, encode, frame
 from holdfast.errors.tree import InputError
 
@@ -400,7 +401,7 @@ def test_connections_without_proof_cost_no_more_than_they_must(monkeypatch):
             await peer.greeting()
         for peer in begun:
             await peer.start_tls()
-        assert len(server._unproven_in_tls) == 3
+        assert server._unproven.count(Stage.BEGUN, Stage.CONTINUED) == 3
         assert len(server._unproven) == 8, "two were dropped"
         for peer in begun[:2]:
             assert await peer.ended() == b""

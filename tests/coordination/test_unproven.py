@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.coordination.unproven import Turns, Unproven, source_of
+from holdfast.coordination.unproven import Stage, Turns, Unproven, source_of
 
 
 def test_a_flood_pushes_out_its_own():
@@ -29,6 +29,33 @@ def test_of_many_with_one_each_the_first_goes():
     for number in range(10):
         unproven.add(number, str(number), 5.0)
     assert unproven.surplus() == 0
+
+
+def test_newcomers_push_out_newcomers_and_not_those_who_have_come_further():
+    unproven = Unproven()
+    unproven.add("honest", "10.0.0.1", 5.0)
+    unproven.advance("honest", Stage.BEGUN)
+    unproven.advance("honest", Stage.CONTINUED)
+    unproven.advance("honest", Stage.BEGUN)  # it does not go back
+    for number in range(100):
+        unproven.add(number, str(number), 5.0)
+    for number in range(50):
+        unproven.advance(number, Stage.BEGUN)
+    assert [unproven.count(stage) for stage in Stage] == [50, 50, 1]
+    gone = []
+    while len(unproven) > 3:
+        gone.append(unproven.surplus())
+        unproven.remove(gone[-1])
+    assert gone[:4] == [50, 0, 51, 1], "the stage with the most loses its oldest"
+    assert "honest" in unproven
+    assert unproven.surplus(Stage.CONTINUED) == "honest"
+
+
+def test_those_who_are_gone_do_not_advance():
+    unproven = Unproven()
+    unproven.advance("nobody", Stage.BEGUN)
+    assert unproven.count(*Stage) == len(unproven) == 0
+    assert unproven.surplus(Stage.BEGUN) is None
 
 
 def test_those_whose_time_is_over_are_the_first_ones():
@@ -82,8 +109,22 @@ def test_sources_take_turns_and_each_has_its_oldest_go_first():
     assert not turns
 
 
-def test_who_is_gone_has_no_turn():
-    turns = Turns()
+def test_the_newest_goes_first_where_that_is_wanted_and_sources_still_take_turns():
+    turns = Turns(newest_first=True)
+    for number in range(3):
+        turns.add(f"flood {number}", "10.0.0.66", b"")
+    turns.add("other", "10.0.0.2", b"")
+    turns.add("other still", "10.0.0.2", b"")
+    assert turns.take()[0] == "other still"
+    turns.add("honest", "10.0.0.1", b"hello")
+    assert turns.take() == ("honest", b"hello")
+    assert [turns.take()[0] for _ in range(4)] == ["flood 2", "other", "flood 1", "flood 0"]
+    assert not turns
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_who_is_gone_has_no_turn(newest_first):
+    turns = Turns(newest_first=newest_first)
     for number in range(3):
         turns.add(number, "10.0.0.66", b"")
     turns.add("honest", "10.0.0.1", b"")

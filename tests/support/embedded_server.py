@@ -1,8 +1,8 @@
 """An embedded server as a process of its own.
 
 Run as a program it serves on a free port of the loopback interface, writes the port, and ends with its standard input.
-Its arguments are how many descriptors it may have (0 for as many as there are), `tls` for a certificate of its own, and
-the number of the user that it runs as.
+Its arguments are how many descriptors it may have (0 for as many as there are), `tls` for a certificate of its own, the
+number of the user that it runs as, and another address to serve at, if any.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ServerProcess:
             return next(int(line.split()[1]) << 10 for line in status if line.startswith(what))
 
 
-async def serve(has_tls, user):
+async def serve(has_tls, user, host="127.0.0.1"):
     import encodings.idna  # noqa: F401 - all that is imported: another user may not read where it is
 
     from holdfast.coordination import local_users  # noqa: F401 - the same
@@ -76,7 +76,7 @@ async def serve(has_tls, user):
 
     os.setuid(user)
     server = EmbeddedServer(token=TOKEN, tls=own_server_tls() if has_tls else None)
-    await server.start("127.0.0.1", 0)
+    await server.start(host, 0)
     print(server.address[1], flush=True)
     ended = asyncio.Event()
     asyncio.get_running_loop().add_reader(0, ended.set)
@@ -89,4 +89,4 @@ if __name__ == "__main__":
     descriptors = int(sys.argv[1])
     if descriptors:
         resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
-    asyncio.run(serve(sys.argv[2] == "tls", int(sys.argv[3])))
+    asyncio.run(serve(sys.argv[2] == "tls", int(sys.argv[3]), *sys.argv[4:]))

@@ -13,7 +13,7 @@ from holdfast.coordination.loopback import is_loopback
 from holdfast.coordination.server_connection import Common, ServerConnection
 from holdfast.coordination.service import Service
 from holdfast.coordination.tcp import resolve, set_options
-from holdfast.coordination.unproven import Turns, Unproven, source_of
+from holdfast.coordination.unproven import Stage, Turns, Unproven, source_of
 from holdfast.coordination.wire import THE_CONNECTION, Failed, Reason, encode, frame
 from holdfast.logger import get_logger
 
@@ -27,8 +27,8 @@ HANDSHAKE_TIMEOUT_S = 5.0
 """How long a client may take to prove itself."""
 
 UNPROVEN_MAX = 4_096
-"""How many connections may be without proof at a time. Beyond it the oldest of whoever has the most is dropped: an
-honest client is among the unproven for a moment only."""
+"""How many connections may be without proof at a time. Beyond it one of the newcomers is dropped, or one of another
+stage if more are in that: an honest client is among the unproven for a moment only."""
 
 TLS_UNPROVEN_MAX = 1_024
 """How many of them may have begun with TLS, which takes about 40 KiB each."""
@@ -43,8 +43,13 @@ them, the oldest without proof is dropped."""
 ACCEPT_MAX = 16
 """How many connections are accepted before those that are there are served again."""
 
-HANDSHAKES_MAX = 8
-"""How many steps of TLS handshakes are made before members are served again. One takes 0.3 ms."""
+HANDSHAKES_MAX = 4
+"""How many steps of TLS handshakes are made before members are served again. One takes 0.3 ms, and accepting takes a
+quarter of that: a flood is accepted faster than it comes, so nobody waits in the kernel's queue behind it."""
+
+LATER_MESSAGES_MAX = 3
+"""How many of these steps go to handshakes that have begun before first messages are looked at. The rest is left to
+first messages, so that neither can keep the other waiting."""
 
 BACKLOG = 4_096
 """How many connections the kernel may hold until they are accepted. It takes less where the system says so."""
@@ -88,8 +93,8 @@ class EmbeddedServer:
         self._service: Service | None = None
         self._common = Common()
         self._unproven: Unproven[ServerConnection] = Unproven()
-        self._unproven_in_tls: Unproven[ServerConnection] = Unproven()
-        self._turns: Turns[ServerConnection] = Turns()
+        self._first_messages: Turns[ServerConnection] = Turns(newest_first=True)
+        self._later_messages: Turns[ServerConnection] = Turns()
         self._is_turn_due = False
         self._refusals = 0
         self._refusals_told_at = float("-inf")
@@ -161,7 +166,7 @@ class EmbeddedServer:
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._listener)
         self._pause = loop.call_later(ACCEPT_PAUSE_S, loop.add_reader, self._listener, self._accept)
-        self._drop_one_of(self._unproven)
+        self._drop_one_of()
 
     def _look_at_users(self, listener: socket.socket, users: frozenset[int]) -> None:
         from holdfast.coordination.local_users import LocalUsers
@@ -207,7 +212,7 @@ class EmbeddedServer:
         self._arrivals[connection] = arrival
         self._unproven.add(connection, source, loop.time() + HANDSHAKE_TIMEOUT_S)
         if len(self._unproven) > UNPROVEN_MAX or len(self._open) > self._open_max:
-            self._drop_one_of(self._unproven)
+            self._drop_one_of()
         if self._timer is None:
             self._timer = loop.call_later(HANDSHAKE_TIMEOUT_S, self._drop_the_late)
 
@@ -224,8 +229,8 @@ class EmbeddedServer:
         deadline = self._unproven.next_deadline()
         self._timer = None if deadline is None else loop.call_at(deadline, self._drop_the_late)
 
-    def _drop_one_of(self, unproven: Unproven[ServerConnection]) -> None:
-        connection = unproven.surplus()
+    def _drop_one_of(self, *stages: Stage) -> None:
+        connection = self._unproven.surplus(*stages)
         if connection is not None:
             self._drop(connection)
 
@@ -238,32 +243,38 @@ class EmbeddedServer:
 
     def _forget(self, connection: ServerConnection) -> None:
         self._unproven.remove(connection)
-        self._unproven_in_tls.remove(connection)
-        self._turns.remove(connection, connection.source)
+        self._first_messages.remove(connection, connection.source)
+        self._later_messages.remove(connection, connection.source)
 
     # What connections say of themselves
 
-    def begun(self, connection: ServerConnection, source: str) -> None:
+    def begun(self, connection: ServerConnection) -> None:
         """It has begun with TLS, and costs more now."""
-        self._unproven_in_tls.add(connection, source, 0.0)
-        if len(self._unproven_in_tls) > TLS_UNPROVEN_MAX:
-            self._drop_one_of(self._unproven_in_tls)
+        self._unproven.advance(connection, Stage.BEGUN)
+        if self._unproven.count(Stage.BEGUN, Stage.CONTINUED) > TLS_UNPROVEN_MAX:
+            self._drop_one_of(Stage.BEGUN, Stage.CONTINUED)
 
     def take_turn(self, connection: ServerConnection, data: bytes) -> None:
         """Have it go on with its handshake when it is its turn. Members do not wait for a crowd at the door."""
-        self._turns.add(connection, connection.source, data)
+        if connection.has_begun:
+            self._unproven.advance(connection, Stage.CONTINUED)
+            self._later_messages.add(connection, connection.source, data)
+        else:
+            self._first_messages.add(connection, connection.source, data)
         self._set_turn()
 
     def _set_turn(self) -> None:
-        if self._turns and not self._is_turn_due:
+        if (self._later_messages or self._first_messages) and not self._is_turn_due:
             self._is_turn_due = True
             asyncio.get_running_loop().call_soon(self._shake_hands)
 
     def _shake_hands(self) -> None:
         self._is_turn_due = False
-        for _ in range(HANDSHAKES_MAX):
-            if self._turns:  # a step may push others out
-                connection, data = self._turns.take()
+        for number in range(HANDSHAKES_MAX):
+            is_for_later = number < LATER_MESSAGES_MAX or not self._first_messages
+            turns = self._later_messages if self._later_messages and is_for_later else self._first_messages
+            if turns:  # a step may push others out
+                connection, data = turns.take()
                 connection.shake_hands(data)
         self._set_turn()
 

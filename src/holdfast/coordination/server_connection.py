@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         has proved itself or was refused, and when the connection has ended.
         """
 
-        def begun(self, connection: ServerConnection, source: str) -> None: ...
+        def begun(self, connection: ServerConnection) -> None: ...
         def take_turn(self, connection: ServerConnection, data: bytes) -> None: ...
         def proven(self, connection: ServerConnection) -> None: ...
         def refused(self, source: str, why: str) -> None: ...
@@ -132,6 +132,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._is_held = False
         self._is_over = False
         self._linger: asyncio.TimerHandle | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the first message in TLS was served. That step costs the most."""
+        return self._tls_session is not None
 
     def drop(self) -> None:
         """Abort the connection for a reason of the server's own."""
@@ -229,7 +234,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         assert self._transport is not None
         if self._tls_session is None:
             self._tls_session = TlsSession(tls.context, server_side=True)
-            self._listener.begun(self, self.source)
+            self._listener.begun(self)
             if self._is_over:
                 return b""
         session = self._tls_session

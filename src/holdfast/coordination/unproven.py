@@ -1,14 +1,16 @@
 """Connections that have not proved themselves: how long each may take, who has to go when there are too many, and whose
 turn it is.
 
-The one that goes is the oldest of whoever has the most. So a flood from one machine pushes out its own connections, and
-not those of machines that come to join. Sources take turns: a machine that comes to join waits for one connection of
-each other source, and not for all of a flood.
+The one that goes is the oldest of whoever has the most, within the stage that has the most. So a flood from one machine
+pushes out its own connections, and a flood from many machines pushes out those that have come as far as itself. It does
+not push out a machine that has come further. Sources take turns. If more come than can be served, a queue would make
+all of them wait until they give up, so the newest is served first, and others come again.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from enum import IntEnum
 from typing import Generic, TypeVar
 
 TYPE_CHECKING = False
@@ -21,14 +23,25 @@ _GROUPS_OF_A_NETWORK = 4
 """A machine may have all IPv6 addresses that share the first four groups (64 bits), so it counts by those."""
 
 
+class Stage(IntEnum):
+    """How far a connection without proof has come."""
+
+    ARRIVED = 0
+    """It may have sent something, and that waits for its turn."""
+
+    BEGUN = 1
+    """It has a TLS session: its first message was served."""
+
+    CONTINUED = 2
+    """It has sent more since then, so there is somebody who takes part in the handshake."""
+
+
 class Unproven(Generic[C]):
-    """Connections in the order of their arrival, each with its source and a deadline."""
+    """Connections in the order of their arrival, each with its source, its stage and a deadline."""
 
     def __init__(self) -> None:
-        self._all: dict[C, tuple[str, float]] = {}
-        self._of: dict[str, dict[C, None]] = {}
-        self._by_size: dict[int, dict[str, None]] = {}
-        self._largest = 0
+        self._all: dict[C, tuple[str, float, Stage]] = {}
+        self._stages: dict[Stage, _Crowd[C]] = {stage: _Crowd() for stage in Stage}
 
     def __len__(self) -> int:
         return len(self._all)
@@ -36,37 +49,76 @@ class Unproven(Generic[C]):
     def __contains__(self, connection: C) -> bool:
         return connection in self._all
 
+    def count(self, *stages: Stage) -> int:
+        return sum(len(self._stages[stage]) for stage in stages)
+
     def add(self, connection: C, source: str, deadline: float) -> None:
         """Deadlines are given in ascending order."""
-        self._all[connection] = (source, deadline)
-        group = self._of.setdefault(source, {})
-        group[connection] = None
-        self._resize(source, len(group) - 1, len(group))
+        self._all[connection] = (source, deadline, Stage.ARRIVED)
+        self._stages[Stage.ARRIVED].add(connection, source)
+
+    def advance(self, connection: C, stage: Stage) -> None:
+        """It has come to this stage, or had before; nothing happens if it is not here."""
+        source, deadline, before = self._all.get(connection, ("", 0.0, stage))
+        if before < stage:
+            self._stages[before].remove(connection, source)
+            self._stages[stage].add(connection, source)
+            self._all[connection] = (source, deadline, stage)
 
     def remove(self, connection: C) -> None:
         """Forget a connection; nothing happens if it is not here."""
-        source, _ = self._all.pop(connection, ("", 0.0))
-        group = self._of.get(source, {})
-        if connection in group:
-            del group[connection]
-            self._resize(source, len(group) + 1, len(group))
+        if connection in self._all:
+            source, _, stage = self._all.pop(connection)
+            self._stages[stage].remove(connection, source)
 
-    def surplus(self) -> C | None:
-        """The one that goes when there are too many."""
-        if not self._all:
-            return None
-        source = next(iter(self._by_size[self._largest]))
-        return next(iter(self._of[source]))
+    def surplus(self, *stages: Stage) -> C | None:
+        """The one that goes when there are too many in these stages (in all of them without arguments).
+
+        The stage with the most loses one, and the earlier of two that have as many.
+        """
+        return max((self._stages[stage] for stage in stages or Stage), key=len).surplus()
 
     def late(self, now: float) -> Iterator[C]:
         """Those whose time is over; they may be removed meanwhile."""
-        for connection, (_, deadline) in list(self._all.items()):
+        for connection, (_, deadline, _) in list(self._all.items()):
             if deadline > now:
                 return
             yield connection
 
     def next_deadline(self) -> float | None:
-        return next((deadline for _, deadline in self._all.values()), None)
+        return next((deadline for _, deadline, _ in self._all.values()), None)
+
+
+class _Crowd(Generic[C]):
+    """The connections of one stage, by source."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, dict[C, None]] = {}
+        self._by_size: dict[int, dict[str, None]] = {}
+        self._largest = 0
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, connection: C, source: str) -> None:
+        group = self._of.setdefault(source, {})
+        group[connection] = None
+        self._count += 1
+        self._resize(source, len(group) - 1, len(group))
+
+    def remove(self, connection: C, source: str) -> None:
+        group = self._of[source]
+        del group[connection]
+        self._count -= 1
+        self._resize(source, len(group) + 1, len(group))
+
+    def surplus(self) -> C | None:
+        """The oldest of whoever has the most."""
+        if not self._count:
+            return None
+        source = next(iter(self._by_size[self._largest]))
+        return next(iter(self._of[source]))
 
     def _resize(self, source: str, before: int, after: int) -> None:
         """`after` differs from `before` by one, so the largest size does, too, if at all."""
@@ -82,10 +134,17 @@ class Unproven(Generic[C]):
 
 
 class Turns(Generic[C]):
-    """Connections that wait for their turn, each with what it sent. Sources take turns."""
+    """Connections that wait for their turn, each with what it sent. Sources take turns.
 
-    def __init__(self) -> None:
-        self._of: OrderedDict[str, dict[C, bytes]] = OrderedDict()
+    Args:
+        newest_first: the newest source goes first, and its newest connection; sources that have more go to the end.
+            Otherwise those that have waited for longest do. Whoever comes again and again with little would always be
+            the newest, so this is for what a connection sends once.
+    """
+
+    def __init__(self, *, newest_first: bool = False) -> None:
+        self._newest_first = newest_first
+        self._of: OrderedDict[str, OrderedDict[C, bytes]] = OrderedDict()
         self._count = 0
 
     def __len__(self) -> int:
@@ -93,26 +152,26 @@ class Turns(Generic[C]):
 
     def add(self, connection: C, source: str, data: bytes) -> None:
         """A connection waits for one turn at a time."""
-        self._of.setdefault(source, {})[connection] = data
+        self._of.setdefault(source, OrderedDict())[connection] = data
         self._count += 1
 
     def remove(self, connection: C, source: str) -> None:
         """It is gone; nothing happens if it does not wait."""
-        group = self._of.get(source, {})
-        if group.pop(connection, None) is not None:
+        group = self._of.get(source)
+        if group is not None and group.pop(connection, None) is not None:
             self._count -= 1
             if not group:
                 del self._of[source]
 
     def take(self) -> tuple[C, bytes]:
-        """The next one: the oldest of the source that has waited for longest. Only if there is any."""
-        source, group = self._of.popitem(last=False)
-        connection = next(iter(group))
-        data = group.pop(connection)
+        """The next one. Only if there is any."""
+        source, group = self._of.popitem(last=self._newest_first)
+        taken = group.popitem(last=self._newest_first)
         self._count -= 1
         if group:
             self._of[source] = group
-        return connection, data
+            self._of.move_to_end(source, last=not self._newest_first)
+        return taken
 
 
 def source_of(address: str) -> str:
