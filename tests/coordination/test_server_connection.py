@@ -86,7 +86,7 @@ def test_a_client_with_another_token_is_told_so_and_let_go(token):
         async with RawPeer(server.address) as peer:
             peer.send(THE_CONNECTION, await peer.make_proof(token))
             peer.send(1, Transact(put("key", b"value")))
-            assert await peer.parting() == Failed(Reason.REFUSED, "the token is another one")
+            assert await peer.parting() == Failed(Reason.REFUSED, "wrong token")
         assert await honest.get("key") is None
         assert server.connections == 1
 

@@ -318,7 +318,7 @@ def test_what_somebody_puts_behind_the_greeting_is_not_taken_for_the_servers_wor
     def with_more(data, to_server):
         if to_server or data[-1:] != b"\xc3":
             return data
-        return data + frame(0, encode(Failed(Reason.REFUSED, "the token is another one")))
+        return data + frame(0, encode(Failed(Reason.REFUSED, "wrong token")))
 
     async def story(_server, between):
         async with client_of(between) as store:
@@ -353,7 +353,7 @@ def test_a_refusal_that_anybody_can_send_does_not_end_a_client_that_has_used_the
 
     def refused(data, to_server):
         if refusing and not to_server:
-            return frame(0, encode(Failed(Reason.REFUSED, "the token is another one")))
+            return frame(0, encode(Failed(Reason.REFUSED, "wrong token")))
         return data
 
     async def story(_server, between):

@@ -279,7 +279,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if proof.version != VERSION:
             self._refuse(f"the store speaks version {VERSION} of the protocol, not {proof.version}")
         elif not is_proved(proof.mac, self._token, "client", challenge):
-            self._refuse("the token is another one")
+            self._refuse("wrong token")
         else:
             self.is_proven = True
             self._session = Session(self._tell, self.source)
