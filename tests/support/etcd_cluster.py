@@ -168,7 +168,7 @@ class EtcdCluster:
         self.close()
 
     def close(self):
-        """Kill the members, and remove their data: 120 MiB each, of which a run of all tests would leave dozens of GiB."""
+        """Kill the members and remove their data: 120 MiB each, of which all tests would leave dozens of GiB."""
         for member in self.members:
             member.kill()
             shutil.rmtree(self.directory / f"{member.name}.etcd", ignore_errors=True)
