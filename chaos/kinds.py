@@ -83,7 +83,7 @@ FILL_ETCD = "fill_etcd"
 DELETE_RECORD = "delete_record"
 
 _COMES_AND_GOES = frozenset({Break.LOST, Break.JOINED})
-_STORE_GONE = r"store .*(gone|cannot be reached|could not be reached|another|not the one)"
+_STORE_GONE = r"store .*(gone|was lost|was replaced|cannot be reached|could not be reached|another|not the one)"
 _RECORD_GONE = r"deleted|vanished|removed|missing|gone|no longer|ended before"
 
 KINDS = {

@@ -114,7 +114,7 @@ class TestDeserialize:
         ],
     )
     def test_of_anything_else_is_an_input_error_that_shows_it(self, text):
-        with pytest.raises(InputError, match="this is no Event in JSON") as caught:
+        with pytest.raises(InputError, match="not JSON of the type Event") as caught:
             Event.deserialize(text)
         assert str(text)[:40] in str(caught.value)
         assert len(str(caught.value)) < 1000

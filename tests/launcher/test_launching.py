@@ -210,7 +210,7 @@ def test_the_rendezvous_is_shut_down_after_success_and_failure_but_not_after_a_s
         ({"rdzv_backend": "nonsense"}, "--rdzv-backend 'nonsense'"),
         ({"start_method": "thread"}, "unknown start method 'thread'; choose from"),
         ({"nproc_per_node": 0}, "0 workers"),
-        ({"min_nodes": 0}, "at least one"),
+        ({"min_nodes": 0}, "at least 1"),
     ],
 )
 def test_bad_input(config, options, message):

@@ -41,4 +41,4 @@ def test_a_copy_that_cannot_be_written_is_named_and_the_lines_are_shown(tmp_path
     teed.close()
     shown = capfd.readouterr()
     assert shown.out == "loss\n"
-    assert f"set: there is no {str(tmp_path)!r}: " in shown.err
+    assert f"set: cannot open {str(tmp_path)!r}: " in shown.err

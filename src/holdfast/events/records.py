@@ -75,7 +75,7 @@ class _Record:
             event = cls(**{name: fields[name] for name in cls.FIELDS if name in fields})
         except (TypeError, ValueError, RecursionError) as problem:
             quote = headline(str(data), QUOTE_MAX_CHARS)
-            raise InputError(f"not a {cls.__name__} in JSON ({problem}): {quote}") from problem
+            raise InputError(f"not JSON of the type {cls.__name__} ({problem}): {quote}") from problem
         event.timestamp = fields.get("timestamp", 0)
         return event
 
