@@ -129,7 +129,7 @@ def test_run_ids_that_are_known_are_named_in_a_visible_form(tmp_path, capsys):
     events = Path(written_runs.success(tmp_path).directory, "events.jsonl")
     events.write_text(events.read_text().replace('"job7"', json.dumps(HOSTILE)))
     register(str(events.parent))
-    assert main(["report", "no-such-run"]) == 2
+    assert main(["report", f"no-such-run{HOSTILE}"]) == 2
     assert main(["runs"]) == 0
     told = capsys.readouterr()
     assert "owned" in told.err

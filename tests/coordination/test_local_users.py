@@ -357,7 +357,7 @@ def test_another_user_who_takes_the_place_of_a_store_replaces_it():
             store._port = address[1]  # the same place, as far as it knows
             with pytest.raises(StoreUnavailableError):
                 await store.get("key")
-            with pytest.raises(StoreReplacedError, match=rf"is user {MALLORY}'s.*\(it let this node in before\)"):
+            with pytest.raises(StoreReplacedError, match=rf"belongs to user {MALLORY}.*\(it let this node in before\)"):
                 await store.get("key")
 
     with ServerProcess() as server, impostor(MALLORY) as (address, _):

@@ -75,13 +75,13 @@ def test_the_longest_times(start, post, seconds):
 
 @pytest.mark.parametrize("seconds", [-1, float("nan")])
 def test_times_that_are_none(start, seconds):
-    with pytest.raises(InputError, match="0 or more"):
+    with pytest.raises(InputError, match="0 seconds or more"):
         start("true", [()], shutdown_timeout=seconds)
     context = start("sleep", [("1000",)])
-    with pytest.raises(InputError, match="0 or more"):
+    with pytest.raises(InputError, match="0 seconds or more"):
         context.close(timeout=seconds)
     if seconds != -1:
-        with pytest.raises(InputError, match="0 or more"):
+        with pytest.raises(InputError, match="0 seconds or more"):
             context.wait(seconds)
 
 
@@ -136,7 +136,7 @@ def test_a_filtered_log_that_cannot_be_written_is_no_failure(planted, start, log
     context = start("echo", [("hello",)], logs_specs=specs, duplicate_stdout_filters=["hello"])
     assert not context.wait().is_failed()
     assert handlers.users == before
-    assert f"there is no {path!r}" in capfd.readouterr().err
+    assert f"cannot open {path!r}" in capfd.readouterr().err
 
 
 def test_a_program_whose_standard_streams_are_closed():
@@ -219,7 +219,7 @@ def test_waiting_for_what_was_not_started(logs):
     with pytest.raises(ValueError, match="not started"):
         context.wait()
     context.start()
-    with pytest.raises(ValueError, match="started before"):
+    with pytest.raises(ValueError, match="was already started"):
         context.start()
     context.close()
 

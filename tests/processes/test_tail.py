@@ -558,7 +558,7 @@ def test_stop_needs_no_start_and_may_be_repeated(screen, log):
 
 def test_it_is_started_once(follow, screen, log):
     one = follow("r", {0: log.path}, screen)
-    with pytest.raises(RuntimeError, match="'r' was started before"):
+    with pytest.raises(RuntimeError, match="'r' was already started"):
         one.start()
 
 

@@ -139,9 +139,9 @@ def test_a_given_port_is_used_by_a_single_node_too(create):
         ({"backend": "nonsense"}, "--rdzv-backend 'nonsense'.*c10d.*static"),
         ({"backend": "c10d", "nodes": (2, 2)}, "--rdzv-backend c10d: give --rdzv-endpoint HOST:PORT"),
         ({"backend": "etcd-v2"}, "etcd-v2: etcd has removed its v2 API; write --rdzv-backend etcd"),
-        ({"nodes": (0, 1)}, "at least one"),
-        ({"nodes": (2, 1)}, "fewer"),
-        ({"backend": ""}, "name of a backend"),
+        ({"nodes": (0, 1)}, "at least 1"),
+        ({"nodes": (2, 1)}, "is less than min_nodes"),
+        ({"backend": ""}, "no rendezvous backend given"),
     ],
 )
 def test_bad_input_is_named(options, message):

@@ -49,7 +49,10 @@ def test_networks_are_of_both_kinds_and_an_address_is_a_small_one():
         ({"store_users": "a\0b"}, "unknown user"),
         ({"store_peers": "node7"}, "store_peers=node7: 'node7' is neither an address nor a network; write addresses"),
         ({"store_peers": "10.0.0.0/33"}, "'10.0.0.0/33' is neither an address nor a network"),
-        ({"store_peers": "+".join(["10.0.0.1"] * (LISTED_MAX + 1))}, f"{LISTED_MAX + 1} of them; {LISTED_MAX} are"),
+        (
+            {"store_peers": "+".join(["10.0.0.1"] * (LISTED_MAX + 1))},
+            f"{LISTED_MAX + 1} entries; the limit is {LISTED_MAX}",
+        ),
     ],
 )
 def test_what_cannot_be_understood_is_bad_input(config, message):

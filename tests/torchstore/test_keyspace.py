@@ -136,7 +136,7 @@ def test_a_sum_beyond_64_bits_goes_round(one):
 @pytest.mark.parametrize("request_", [add(b"n", 1), barrier(b"n", 1)])
 def test_what_is_no_number_cannot_be_added_to(one, value, request_):
     one.ask(set_(b"n", value))
-    with pytest.raises(ProtocolError, match="no number"):
+    with pytest.raises(ProtocolError, match="not a 64-bit number"):
         one.ask(request_)
     assert one.ask(get(b"n")) == text(value)
 
