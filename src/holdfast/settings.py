@@ -1,6 +1,6 @@
 """The settings of a job: one frozen record, which the launcher passes whole to the agent and the rendezvous.
 
-A new option of ours is a field of `SettingsFields`, an entry of `cli.options`, and a use of it: whoever needs a setting
+A new option of ours is a field of `SettingsFields`, an entry of `cli.options`, and a use of it: a module that needs it
 reads it from `JobSettings` by name. Nothing in between has to know it.
 """
 

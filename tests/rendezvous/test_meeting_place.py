@@ -164,7 +164,7 @@ asyncio.run(story())
 
 @contextlib.contextmanager
 def listening(answer=b""):
-    """A server of something else: it sends `answer` to whoever connects."""
+    """A server of something else: it sends `answer` to each client."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve():

@@ -1,4 +1,4 @@
-"""What is told of a value from its text, without running the program."""
+"""The facts about a value that its text shows, without running the program."""
 
 from __future__ import annotations
 

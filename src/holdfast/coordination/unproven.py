@@ -1,10 +1,10 @@
 """Connections that have not proved themselves: how long each may take, who has to go when there are too many, and whose
 turn it is.
 
-The one that goes is the oldest of whoever has the most, within the stage that has the most. So a flood from one machine
-pushes out its own connections, and a flood from many machines pushes out those that have come as far as itself. It does
-not push out a machine that has come further. Sources take turns. If more come than can be served, a queue would make
-all of them wait until they give up, so the newest is served first, and others come again.
+The one that goes is the oldest of the source that has the most, within the stage that has the most. So a flood from one
+machine pushes out its own connections, and a flood from many machines pushes out those that have come as far as itself.
+It does not push out a machine that has come further. Sources take turns. If more come than can be served, a queue would
+make all of them wait until they give up, so the newest is served first, and others come again.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class _Crowd(Generic[C]):
         self._resize(source, len(group) + 1, len(group))
 
     def surplus(self) -> C | None:
-        """The oldest of whoever has the most."""
+        """The oldest connection of the source that has the most."""
         if not self._count:
             return None
         source = next(iter(self._by_size[self._largest]))
@@ -138,7 +138,7 @@ class Turns(Generic[C]):
 
     Args:
         newest_first: the newest source goes first, and its newest connection; sources that have more go to the end.
-            Otherwise those that have waited for longest do. Whoever comes again and again with little would always be
+            Otherwise those that have waited for longest do. A client that sends little again and again would always be
             the newest, so this is for what a connection sends once.
     """
 

@@ -60,7 +60,7 @@ class View:
     - `newcomers`: nodes that are not members.
     - `busy`: nodes that report that they still have workers of a generation whose record is gone.
 
-    An unreadable record raises nothing, whoever wrote it. It counts as absent, and `take_faults` reports it:
+    An unreadable record raises nothing. It counts as absent, and `take_faults` reports it:
 
     - A generation: its record is the licence to run, so nodes stop as if it were gone. `is_generation_unreadable` says
       why, and the leader overwrites it with the next one.

@@ -1,4 +1,4 @@
-"""The readable lines of an event log. Reading never fails, whoever wrote them."""
+"""The readable lines of an event log. Reading never fails."""
 
 from __future__ import annotations
 
