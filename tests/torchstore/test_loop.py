@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import queue
 import resource
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import ExitStack, suppress
 
@@ -16,6 +18,8 @@ from store_torch import TorchProgram
 
 from holdfast.torchstore import TorchStoreServer
 from holdfast.torchstore import loop as loop_module
+from holdfast.torchstore.access import Access
+from holdfast.torchstore.door import ADMITTED, UNDECIDED
 
 
 @pytest.fixture
@@ -274,6 +278,52 @@ def test_bad_bytes_are_one_line_for_who_debugs(server, caplog):
     assert record.levelname == "DEBUG"
     assert "127.0.0.1" in record.getMessage()
     assert "operation 71 where torch's clients greet" in record.getMessage()
+
+
+def test_a_stop_that_comes_while_it_reads_its_wake_up_is_not_lost(server, monkeypatch):
+    real = os.eventfd_read
+
+    def stopped_meanwhile(fd):
+        server._loop.is_over = True
+        os.eventfd_write(fd, 1)
+        return real(fd)
+
+    thread = server._thread
+    with monkeypatch.context() as patch:
+        patch.setattr(loop_module.os, "eventfd_read", stopped_meanwhile)
+        server.admit(frozenset())  # any wake-up
+        thread.join(20)
+        is_lost = thread.is_alive()
+    assert not is_lost
+
+
+def test_addresses_that_are_admitted_while_a_client_is_judged_count_for_it():
+    class Peers(frozenset):
+        """Addresses that are out of date while somebody looks at them."""
+
+        def __contains__(self, address):
+            telling = threading.Thread(target=server.admit, args=(frozenset((address,)),))
+            telling.start()
+            telling.join()
+            return False
+
+    asked = []
+    with socket.create_server(("127.0.0.1", 0)) as listener, TorchStoreServer("127.0.0.1") as server:
+        server.access = Access(peers=Peers(), find_peers=lambda: asked.append(1))
+        server.start()
+        judge = server._loop._door.judge
+        verdicts = queue.Queue()
+
+        def from_elsewhere(_connected, _name):
+            verdict = judge(listener, ("198.51.100.7", 5))
+            verdicts.put(verdict)
+            return verdict
+
+        server._loop._door.judge = from_elsewhere
+        with StorePeer(server.port) as peer:
+            assert peer.ask(ping(4)) == U32.pack(4)
+        assert [verdicts.get(), verdicts.get()] == [UNDECIDED, ADMITTED]
+    assert asked == [1]
 
 
 def test_it_does_not_wake_up_while_nothing_happens(server):

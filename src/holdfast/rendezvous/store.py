@@ -82,16 +82,17 @@ class LocalStore(KeyValueStore):
         super().__init__(timeout_s)
         self._values: dict[str, bytes] = {}
         self._queues: dict[str, list[bytes]] = {}
-        self._changed_now: Any = None
+        self._made: dict[str, Any] = {}
 
     @property
     def _changed(self) -> Any:
         """Made at first use: importing threading costs more than an unused store."""
-        if self._changed_now is None:
+        if not self._made:
             import threading
 
-            self._changed_now = threading.Condition()
-        return self._changed_now
+            # Atomic, unlike an assignment after a check: two conditions would lose wake-ups.
+            self._made.setdefault("changed", threading.Condition())
+        return self._made["changed"]
 
     def set(self, key: str, value: str | bytes) -> None:
         with self._changed:

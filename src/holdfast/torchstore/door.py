@@ -38,7 +38,7 @@ _IPV6_LOOPBACK = bytes(15) + b"\1"
 
 
 class Door:
-    """Judges who connects to `listener`, and tells people of those whom it refuses. For one thread, but `admit`."""
+    """Judges who connects to `listener`, and logs those that it refuses. For one thread."""
 
     def __init__(self, listener: socket, access: Access, teller: Teller) -> None:
         self._user = os.geteuid()
@@ -60,7 +60,7 @@ class Door:
             self._routes = None
 
     def admit(self, peers: frozenset[bytes]) -> None:
-        """These are the addresses of the job, and for now there are no others. Any thread may say so."""
+        """These are the addresses of the job, and for now there are no others."""
         self._peers = peers
         self._look_again_at = time.monotonic() + LOOK_EVERY_S
         self._is_looking = False

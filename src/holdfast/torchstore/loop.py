@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from _socket import SHUT_RDWR, SOCK_STREAM, socket
+from collections import deque
 from contextlib import suppress
 from errno import EMFILE, ENFILE
 from select import EPOLLIN, epoll
@@ -48,7 +49,8 @@ _log = get_logger("torchstore")
 class Loop:
     """Serves whoever connects to `listener`, and is let in, from a key space of its own, until it is told to end.
 
-    Other threads write to `wake`, an eventfd, after `admit`, or with `is_over` set.
+    Other threads call `admit` or set `is_over`, and then write to `wake`, an eventfd. All else belongs to the thread
+    that calls `run`.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Loop:
     ) -> None:
         """`address_max` is how many of the connections may come from one address."""
         self.is_over = False
+        self._admitted: deque[frozenset[bytes]] = deque()
         self._listener = listener
         self._wake = wake
         self._connections_max = connections_max
@@ -77,8 +80,8 @@ class Loop:
         self._epoll.register(listener.fileno(), EPOLLIN)
 
     def admit(self, peers: frozenset[bytes]) -> None:
-        """See `Door.admit`."""
-        self._door.admit(peers)
+        """Have the loop's thread call `Door.admit`: the door must not change while a client is judged."""
+        self._admitted.append(peers)
 
     def run(self) -> None:
         try:
@@ -112,9 +115,9 @@ class Loop:
             if connection is not None:
                 self._serve(connection)
             elif fd == self._wake:
+                os.eventfd_read(self._wake)  # before the facts are read: what comes after this wakes us again
                 if self.is_over:
                     return False
-                os.eventfd_read(self._wake)
                 self._decide()
             elif fd == self._listener.fileno():
                 self._accept()
@@ -226,7 +229,9 @@ class Loop:
         return True
 
     def _decide(self) -> None:
-        """The door knows more than before."""
+        """Tell the door what is known by now, and judge again those who wait for it."""
+        while self._admitted:
+            self._door.admit(self._admitted.popleft())
         undecided, self._undecided = self._undecided, {}
         for connected, name, since in undecided.values():
             self._judge(connected, name, since)
