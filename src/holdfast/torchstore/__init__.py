@@ -1,4 +1,4 @@
-"""The store that torch's workers share, served without torch: the server's end of the wire protocol of its TCPStore."""
+"""The store that torch's workers share, served without torch: a server for TCPStore's wire protocol."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

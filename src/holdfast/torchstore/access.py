@@ -1,4 +1,4 @@
-"""Who may use a store: a record without decisions, cheap to make before anybody connects."""
+"""Who may use a store: a record without logic, cheap to make before anybody connects."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     Network: TypeAlias = tuple[int, int, int]
-    """How many bytes its addresses have; the bits of the network, as a number; which bits these are, as another."""
+    """The length of its addresses in bytes; the bits of the network as a number; the mask as a number."""
 
 ANY = "any"
-"""What people write for everybody."""
+"""The word for "everybody" in settings."""
 
 
 class Access:
-    """On this machine the user who serves, root, and `users`. From elsewhere those whose addresses are admitted.
+    """On this machine: the serving user, root, and `users`. From other machines: admitted addresses and `networks`.
 
-    `users` of None are all of this machine, and `networks` of None all addresses. `peers` are the addresses that belong
-    to the job, in the order of the network; None if nobody knows, and then all do, unless `networks` says otherwise.
-    `find_peers` is called in the thread of the store when an address comes that is not among them: it has
-    `TorchStoreServer.admit` told of all that there are, and must not wait for that. Clients from such addresses do.
+    `users` None means all users of this machine, and `networks` None all addresses. `peers` are the job's addresses, in
+    network byte order. None means that they are unknown: then every address is admitted, unless there are `networks`.
+    The store's thread calls `find_peers` when a client comes from an unknown address. `find_peers` must not block; it
+    arranges a call of `TorchStoreServer.admit` with all addresses. The client waits until then.
     """
 
     __slots__ = ("find_peers", "networks", "peers", "users")
@@ -38,5 +38,5 @@ class Access:
         self.find_peers = find_peers
 
     def of_job(self, peers: frozenset[bytes], find_peers: Callable[[], None] | None = None) -> Access:
-        """The same, and nobody from elsewhere but `peers`, and those that are found."""
+        """A copy that admits only `peers` from other machines, and the addresses that `find_peers` finds."""
         return Access(self.users, self.networks, peers, find_peers)

@@ -1,6 +1,6 @@
-"""One client's socket: its requests in, its replies out, and nothing in while replies do not go out.
+"""One client's connection. No request is read while replies wait to be sent.
 
-What one client does in its turn is bounded, in bytes and in time. Then it is the others' turn.
+A client's turn is bounded in bytes and in time. Then the other clients have theirs.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ if TYPE_CHECKING:
     from holdfast.torchstore.wire import Pieces
 
 READ_BYTES = 16 << 10
-"""How much is read at once from a client."""
+"""How much is read from a client at once."""
 
 READ_MAX_BYTES = 1 << 20
-"""How much is read at once of a request that is longer. The others wait while it is copied, about 0.2 ms."""
+"""How much of a longer request is read at once. The other clients wait while it is copied, about 0.2 ms."""
 
 REPLIES_MAX = 256
-"""After how many replies to requests that came together they are sent, and what is left waits until they are gone."""
+"""After this many replies in a turn, they are sent before the next request is carried out."""
 
 SEND_MAX_BYTES = 4 << 20
-"""How much is sent to a client at once; then it is the others' turn, however fast this one reads."""
+"""How much is sent to a client in one turn, however fast it reads."""
 
 PARTS_MAX = 8
-"""How many parts of a long reply are sent to a client at once. To write one takes about 0.2 ms."""
+"""How many parts of a long reply are sent in one turn. Writing one takes about 0.2 ms."""
 
 TURN_MAX_S = 0.005
-"""After how long a client that has sent many requests at once waits for its next turn. The longest single request takes
-some 50 ms: it names 131,072 keys.
+"""The length of a turn of a client that has sent many requests at once. The longest single request, which names 131,072
+keys, takes about 50 ms.
 """
 
 PIECES_MAX = 512
-"""How many pieces are handed to the kernel at once; it takes 1024."""
+"""How many pieces are passed to the kernel at once. Its limit is 1024."""
 
 
 class Connection(Peer):
-    """A socket that does not block, and its part of the loop: `serve` when there is something to do.
+    """A non-blocking socket. The loop calls `serve` when there is something to do.
 
-    OSError if the connection is broken, ProtocolError if the client cannot be understood.
+    Its methods raise OSError if the connection is broken, and ProtocolError for an invalid request.
     """
 
     __slots__ = (
@@ -72,7 +72,7 @@ class Connection(Peer):
     )
 
     def __init__(self, connected: socket, name: Address, since: float, keyspace: KeySpace, epoll: epoll) -> None:
-        """`name` and `since`, who it is and since when, are for the loop."""
+        """`name` (the address) and `since` (the time of its arrival) are for the loop."""
         super().__init__()
         self.fd = connected.fileno()
         self.name = name
@@ -97,12 +97,12 @@ class Connection(Peer):
 
     @property
     def is_busy(self) -> bool:
-        """Whether it has requests left for its next turn, which is to come although nothing comes from the client."""
+        """Whether it has requests left, so that it needs another turn even if the client sends nothing more."""
         return self._has_more and not self._is_blocked
 
     def hang_up(self) -> None:
-        """Tell the client that this is the end, also while a child that was just forked has the descriptor, too."""
-        with suppress(OSError):  # the client was first
+        """End the connection for the client, even if a newly forked child has a copy of the descriptor."""
+        with suppress(OSError):  # the client has closed it already
             self._socket.shutdown(SHUT_RDWR)
 
     def close(self) -> None:
@@ -114,21 +114,21 @@ class Connection(Peer):
         self._received_bytes = 0
         self.out.clear()
         self.strings = None
-        self._socket.close()  # and the epoll forgets it
+        self._socket.close()  # this removes it from the epoll set
 
     def serve(self) -> bool:
-        """Do what can be done now. False if the client has gone."""
+        """Do what can be done now. Returns False if the client has left."""
         if self._is_blocked:
             if self.flush():
                 self._work()
             return True
-        if self._has_more:  # the loop comes back to it, and nothing more is read before
+        if self._has_more:  # the loop gives it another turn before more is read
             return True
         missing = self._requests.missing_bytes
         try:
             data = self._recv(READ_BYTES if missing <= READ_BYTES else min(missing, READ_MAX_BYTES))
         except (BlockingIOError, InterruptedError):
-            return True  # this was about somebody who had the same descriptor before
+            return True  # the event was for an earlier connection with the same descriptor
         if not data:
             return False
         self._requests.feed(data)
@@ -136,12 +136,12 @@ class Connection(Peer):
         return True
 
     def go_on(self) -> None:
-        """Its next turn, if it is busy."""
+        """Take another turn, if it is busy."""
         if self.is_busy:
             self._work()
 
     def _work(self) -> None:
-        """Carry out what has come, as long as the replies go out and it is this client's turn."""
+        """Carry out received requests while replies can be sent and the turn lasts."""
         requests = self._requests
         take = requests.take
         operations = self._keyspace.operations
@@ -168,12 +168,12 @@ class Connection(Peer):
         self._received_bytes = held
 
     def tell(self) -> None:
-        """Send what others have put into `out`; if earlier replies still wait to go out, it goes with them."""
+        """Send replies that other clients caused. If earlier replies still wait, they are sent with those."""
         if not self._is_blocked:
             self.flush()
 
     def flush(self) -> bool:
-        """Send as much as goes out. While that is not all, which is False, nothing is read."""
+        """Send as much as possible. Returns whether that was all; until it is, nothing is read."""
         is_done = self._send_out()
         if is_done is self._is_blocked:
             self._is_blocked = not is_done
@@ -185,8 +185,8 @@ class Connection(Peer):
         return is_done
 
     def _pin(self) -> None:
-        """Count what waits to be sent: it is kept until it was, whatever becomes of the keys."""
-        # A view is what remains of a string that was sent in part. It keeps the whole.
+        """Count the strings that wait to be sent: they stay in memory until then, even if their keys are deleted."""
+        # A view is the rest of a string that was sent in part. It keeps the whole string in memory.
         strings: list[Any] = [piece.obj if isinstance(piece, memoryview) else piece for piece in self.out]
         if self.strings is not None:
             strings += self.strings.rest()
@@ -221,7 +221,7 @@ class Connection(Peer):
 
 
 def _drop(out: Pieces, sent: int) -> None:
-    """Take the first `sent` bytes from `out`."""
+    """Remove the first `sent` bytes from `out`."""
     done = 0
     for piece in out:
         if len(piece) > sent:
@@ -230,5 +230,5 @@ def _drop(out: Pieces, sent: int) -> None:
         done += 1
     del out[:done]
     if sent:
-        # A view: what remains of a large value is not copied each time that a part of it is sent.
+        # A view, so that the rest of a large value is not copied after each part.
         out[0] = memoryview(out[0])[sent:]

@@ -1,4 +1,4 @@
-"""Who is let in. Users of this machine are told apart by the kernel's word, others by their address."""
+"""Which clients are let in: the kernel names the user of a local client; other machines are known by address."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from holdfast.torchstore.telling import Teller
 
 ADMITTED, UNDECIDED, REFUSED = "admitted", "undecided", "refused"
-"""What `Door.judge` says. Who is undecided is judged again when `Door.admit` was called."""
+"""The answers of `Door.judge`. Undecided clients are judged again after `Door.admit`."""
 
 LOOK_EVERY_S = 10.0
-"""How often the addresses of the job are looked for again because somebody comes from another one."""
+"""How often clients from unknown addresses make the store look up the job's addresses again, at most."""
 
 ROOT_USER = 0
-"""It can read and change every process of the machine anyway. Containers that share the machine's network often run as
-root: a worker that is started as `docker run --network host`, say.
+"""root can read and change every process of the machine anyway. Containers that share the machine's network often run
+as root, for example a worker started by `docker run --network host`.
 """
 
 _GET_ROUTE = 26
@@ -38,7 +38,7 @@ _IPV6_LOOPBACK = bytes(15) + b"\1"
 
 
 class Door:
-    """Judges who connects to `listener`, and logs those that it refuses. For one thread."""
+    """Decides which clients of `listener` are let in, and logs those that it refuses. For one thread."""
 
     def __init__(self, listener: socket, access: Access, teller: Teller) -> None:
         self._user = os.geteuid()
@@ -60,13 +60,13 @@ class Door:
             self._routes = None
 
     def admit(self, peers: frozenset[bytes]) -> None:
-        """These are the addresses of the job, and for now there are no others."""
+        """Set the addresses of the job. They are not looked up again for `LOOK_EVERY_S`."""
         self._peers = peers
         self._look_again_at = time.monotonic() + LOOK_EVERY_S
         self._is_looking = False
 
     def judge(self, connected: socket, name: Address) -> str:
-        """Whether a client may use the store. OSError if it is gone, or the kernel cannot say now: it is refused."""
+        """Whether a client may use the store. Raises OSError if it is gone, or the kernel has no answer now."""
         address = end_of(name)[0]
         if self._is_own(address):
             return self._judge_user(connected, name)
@@ -94,7 +94,7 @@ class Door:
                 f"{self._user}; if workers of this job run as user {user}, let them in: --rdzv-conf store_users={user}",
             )
         elif is_open(connected):
-            # Not one that was closed in the meantime: the kernel knows that connection by other addresses.
+            # The connection is open, so it was not just closed: the kernel knows it under other addresses.
             self._tell(
                 "translated",
                 f"the workers' store refuses a connection from {name[0]}, an address of this machine, because no "
@@ -104,7 +104,7 @@ class Door:
         return REFUSED
 
     def _is_own(self, address: bytes) -> bool:
-        """Whether an address is this machine's."""
+        """Whether an address belongs to this machine."""
         if (address[0] == _IPV4_LOOPBACK and len(address) == _IPV4_BYTES) or address == _IPV6_LOOPBACK:
             return True
         family = AF_INET if len(address) == _IPV4_BYTES else AF_INET6
@@ -141,7 +141,7 @@ class Door:
 
 
 def _can_be_bound(family: int, address: bytes) -> bool:
-    """Whether an address is this machine's, where routes cannot be asked for: no other can be bound."""
+    """Whether an address belongs to this machine, where routes cannot be queried: only own addresses can be bound."""
     from _socket import inet_ntop
 
     probe = socket(family, SOCK_DGRAM)

@@ -1,12 +1,12 @@
-"""The keys, their values and queues, and what each operation does to them. No sockets here.
+"""The keys, their values and queues, and what each operation does. No sockets.
 
-Where no program can rely on torch's server, because what it does there is a mistake, this one does what was meant:
+It differs from torch's server only where that one has bugs that no program can rely on:
 
-* a COMPARE_SET that makes nothing wakes nobody up;
-* a WAIT for a key that has a queue already waits for the other keys only;
-* a push to a queue ends no wait but one for that queue, however often a peer waited for the queue before;
-* two waits of one peer do not count each other's keys;
-* a MULTI_SET is done when all of it is there, or not at all.
+* a COMPARE_SET that changes nothing wakes nobody;
+* a WAIT for several keys, of which one already has a queue, waits only for the others;
+* a push to a queue ends only a wait for that queue, however often the client waited for it before;
+* two waits of one client do not count each other's keys;
+* a MULTI_SET is carried out as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from holdfast.torchstore.waits import Peer
 
 _NUMBER = re.compile(rb"[ \t-\r]*([+-]?[0-9]{1,4000})")
-"""What torch's server takes for a number: C's, and whatever follows it. Python reads 4300 digits at the most."""
+"""A number as C parses it, as torch's server does: any text may follow. Python's limit is 4300 digits."""
 
 QUEUE_COST_BYTES = 1 << 10
-"""What a queue costs beside its key and its values."""
+"""The cost of a queue in addition to its key and its values."""
 
 _I64_BIAS = 1 << 63
 _I64_MASK = (1 << 64) - 1
@@ -60,10 +60,9 @@ ONE, ZERO = _i64(1), _i64(0)
 class KeySpace:
     """`operations[number](peer, *fields)` carries out a request.
 
-    It puts replies at the ends of the `out` of those whom they concern: of the peer that asks, and of those who wait.
-    The latter are then in `woken` as well, for the caller to empty. A long reply is left in the `strings` of the peer
-    that asks. A request that cannot be carried out is a ProtocolError, and changes nothing. `memory` counts what is
-    held here.
+    Replies are appended to `out`: of the client that asked, and of clients whose wait ended. The latter are also in
+    `woken`, which the caller clears. A long reply is put into `strings` of the client that asked. A request that cannot
+    be carried out raises ProtocolError and changes nothing. `memory` counts the memory used here.
     """
 
     __slots__ = ("_queues", "_take", "_values", "_waits", "memory", "operations", "woken")
@@ -99,12 +98,12 @@ class KeySpace:
         assert len(self.operations) == OPERATION_COUNT
 
     def leave(self, peer: Peer) -> None:
-        """The peer is gone, and all that it waited for."""
+        """Forget the waits of a client that has left."""
         if peer.waits:
             self._waits.forget(peer)
 
     def _unexpected(self, _: Peer) -> None:
-        raise AssertionError("a greeting is no operation on keys")
+        raise AssertionError("a greeting is not an operation on keys")
 
     def _ping(self, peer: Peer, nonce: int) -> None:
         peer.out.append(_u32(nonce))
@@ -140,7 +139,7 @@ class KeySpace:
         peer.out.append(_i64(total))
 
     def _sum(self, key: bytes, amount: int) -> int:
-        """The number that `key` has, and `amount`; beyond 64 bits it goes round, as in C."""
+        """The number at `key` plus `amount`. It wraps at 64 bits, as in C."""
         value = self._values.get(key)
         if value is None:
             return amount
@@ -170,7 +169,7 @@ class KeySpace:
 
     def _multi_set(self, peer: Peer, keys_and_values: list[bytes]) -> None:
         most = sum(map(len, keys_and_values)) + len(keys_and_values) // 2 * KEY_COST_BYTES
-        self._take(most)  # or none of it is done
+        self._take(most)  # raises before anything is changed
         self._take(-most)
         each = iter(keys_and_values)
         for key in each:
@@ -203,7 +202,7 @@ class KeySpace:
         peer.out.append(WAIT_CANCELED)
 
     def _barrier(self, peer: Peer, key: bytes, count: int) -> None:
-        """Who waits at a barrier waits for its key: whoever sets it opens the barrier, as in torch."""
+        """Clients at a barrier wait for its key. As in torch, setting the key opens the barrier."""
         arrived = self._sum(key, 1)
         if arrived < count:
             self._waits.open(peer, [key])
@@ -212,7 +211,7 @@ class KeySpace:
             self._waits.wake_all(key)
             peer.out.append(STOP_WAITING)
 
-    # Queues: one that is empty is not there.
+    # Queues: an empty queue does not exist.
 
     def _push(self, _: Peer, key: bytes, value: bytes) -> None:
         queue = self._queues.get(key)
@@ -244,7 +243,7 @@ class KeySpace:
 
 
 def _put_strings(strings: list[bytes], peer: Peer) -> None:
-    """A reply of many strings is written as the peer takes it."""
+    """Reply with strings. If there are many, they are written as the client takes them."""
     if len(strings) > FEW_STRINGS:
         peer.strings = Strings(strings)
     else:

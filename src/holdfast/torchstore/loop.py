@@ -23,31 +23,31 @@ if TYPE_CHECKING:
     from holdfast.torchstore.access import Access
 
 ACCEPT_MAX = 64
-"""How many connections are accepted at once, before those that are there get their turn."""
+"""How many connections are accepted before the existing ones get their turn."""
 
 ACCEPT_PAUSE_S = 0.5
-"""How long arrivals wait for a descriptor before they are turned away."""
+"""How long new connections wait for a descriptor before they are refused."""
 
 COMPLAIN_EVERY_S = 60.0
-"""How often a line says that clients were turned away."""
+"""How often a warning says that clients were refused."""
 
 DESCRIPTORS_SPARE = 64
-"""How many descriptors are left to the rest of the process."""
+"""How many descriptors are left for the rest of the process."""
 
 CONNECTIONS_A_WORKER = 2
 """How many connections to the store torch opens for a worker, at least: its own, and the one of a process group."""
 
 SPARE = 2
-"""How many descriptors are held, so that clients can be turned away, and that can be said, when there are no others."""
+"""How many descriptors are kept in reserve, to refuse clients and to log that when there are no others."""
 
 GREETING_MAX_S = 5.0
-"""How long a client has time to greet, before its place may be given to another. torch's greets at once."""
+"""How long a client has to greet before its place may go to another. torch's client greets at once."""
 
 _log = get_logger("torchstore")
 
 
 class Loop:
-    """Serves whoever connects to `listener`, and is let in, from a key space of its own, until it is told to end.
+    """Serves the admitted clients of `listener` from its own key space, until it is asked to end.
 
     Other threads call `admit` or set `is_over`, and then write to `wake`, an eventfd. All else belongs to the thread
     that calls `run`.
@@ -56,7 +56,7 @@ class Loop:
     def __init__(
         self, listener: socket, wake: int, connections_max: int, access: Access, address_max: int | None = None
     ) -> None:
-        """`address_max` is how many of the connections may come from one address."""
+        """`address_max` is the most connections from one address."""
         self.is_over = False
         self._admitted: deque[frozenset[bytes]] = deque()
         self._listener = listener
@@ -96,7 +96,7 @@ class Loop:
             self.close()
 
     def close(self) -> None:
-        """Give back all descriptors. The listener and `wake` are their owner's."""
+        """Close all descriptors, except the listener and `wake`, which belong to the caller."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
@@ -108,7 +108,7 @@ class Loop:
         self._epoll.close()
 
     def _turn(self) -> bool:
-        """Wait, and serve all who have something. False if this is to end."""
+        """Wait, and serve all clients with something to do. Returns False if the loop should end."""
         connections = self._connections
         for fd, _ in self._epoll.poll(self._patience_s()):
             connection = connections.get(fd)
@@ -133,7 +133,7 @@ class Loop:
         return True
 
     def _patience_s(self) -> float | None:
-        """How long nobody needs a turn, if nothing comes."""
+        """How long to wait for events at most; None without a limit."""
         if self._busy:
             return 0.0
         return None if self._accept_at is None else max(0.0, self._accept_at - time.monotonic())
@@ -149,13 +149,13 @@ class Loop:
         except ProtocolError as error:
             self._end_with(connection, error)
         except OSError:
-            self._end(connection)  # it is broken, which is how most end
+            self._end(connection)  # most connections end like this
         except Exception:  # noqa: BLE001 - one client's end is not the others'
             _log.exception("bug in holdfast; closing the connection from %s", connection.name)
             self._end(connection)
 
     def _end_with(self, connection: Connection, error: ProtocolError) -> None:
-        """The client's program sees that the connection has ended, and not why. If it may be an honest one, say so."""
+        """End a connection. If the client may be honest, log why: its program sees only that the connection ended."""
         if isinstance(error, LimitError):
             self._teller.tell(
                 str(error), "the workers' store drops a client at %s: %s", bracketed(connection.name), error
@@ -205,10 +205,10 @@ class Loop:
                 return
 
     def _judge(self, connected: socket, name: Address, since: float) -> bool:
-        """Let a client in, leave it waiting, or hang up on it. False if there is no room to let it in."""
+        """Let a client in, leave it waiting, or close its connection. Returns False if there is no room for it."""
         try:
             verdict = self._door.judge(connected, name)
-        except OSError:  # it is gone, or the kernel has no memory for an answer
+        except OSError:  # the client is gone, or the kernel has no memory for an answer
             verdict = REFUSED
         except Exception:  # noqa: BLE001 - one client's end is not the others'
             _log.exception("bug in holdfast; closing the connection from %s", name)
@@ -229,7 +229,7 @@ class Loop:
         return True
 
     def _decide(self) -> None:
-        """Tell the door what is known by now, and judge again those who wait for it."""
+        """Pass admitted addresses on to the door, and judge waiting clients again."""
         while self._admitted:
             self._door.admit(self._admitted.popleft())
         undecided, self._undecided = self._undecided, {}
@@ -237,7 +237,7 @@ class Loop:
             self._judge(connected, name, since)
 
     def _count_address(self, name: Address) -> bool:
-        """Whether there may be another connection from this address; if so, there is one."""
+        """Count a connection from this address. Returns False if there are too many."""
         count = self._addresses.get(name[0], 0)
         if count >= self._address_max:
             self._teller.tell(
@@ -258,7 +258,7 @@ class Loop:
             del self._addresses[name[0]]
 
     def _end_a_stranger(self) -> bool:
-        """End the oldest connection that did not show in time that it speaks the protocol. False if there is none."""
+        """End the oldest connection that did not greet in time. Returns False if there is none."""
         latest = time.monotonic() - GREETING_MAX_S
         for fd, (connected, _, since) in self._undecided.items():
             if since <= latest:
@@ -273,7 +273,7 @@ class Loop:
         return False
 
     def _accept_later(self) -> None:
-        """Let arrivals wait in the kernel: who cannot be accepted would wake us up all the time."""
+        """Let new connections wait in the kernel: those that cannot be accepted would wake the loop all the time."""
         if self._accept_at is None:
             self._epoll.unregister(self._listener.fileno())
         self._accept_at = time.monotonic() + ACCEPT_PAUSE_S
@@ -283,7 +283,7 @@ class Loop:
         self._epoll.register(self._listener.fileno(), EPOLLIN)
 
     def _turn_away(self) -> None:
-        """Serve those who have waited, or hang up on them: a client that hears nothing waits for ever."""
+        """Accept clients that have waited, or close their connections: without an answer they wait for ever."""
         self._accept()
         if self._accept_at is None:
             return
@@ -292,7 +292,7 @@ class Loop:
             try:
                 fd, _ = self._listener._accept()  # type: ignore[attr-defined]  # noqa: SLF001 - below socket.accept
             except BlockingIOError:
-                self._accept_again()  # the next arrival wakes us up
+                self._accept_again()  # the next connection wakes the loop
                 break
             except OSError:
                 break
@@ -303,7 +303,7 @@ class Loop:
         self._hold_spare()
 
     def _complain(self) -> None:
-        """While there are descriptors: the first message imports what messages need, for which files are opened."""
+        """Log that clients are refused. Call this while descriptors are free: the first message imports modules."""
         self._complain_at = time.monotonic() + COMPLAIN_EVERY_S
         with suppress(OSError, ImportError):
             _log.warning(
@@ -314,7 +314,7 @@ class Loop:
             )
 
     def _hold_spare(self) -> None:
-        with suppress(OSError):  # another thread has taken what there was
+        with suppress(OSError):  # another thread has taken the last descriptors
             while len(self._spare) < SPARE:
                 self._spare.append(os.dup(self._wake))
 
@@ -325,20 +325,20 @@ class Loop:
 
 
 def connections_max(descriptors_max: int) -> int:
-    """How many connections a process serves that may open so many files: a part is left to the rest of it."""
+    """How many connections a process with this limit of open files serves: some files are left for the rest of it."""
     return descriptors_max - min(DESCRIPTORS_SPARE, descriptors_max // 4)
 
 
 def address_max(connections_max: int, workers: int) -> int:
-    """How many of these connections one address may have, in a job of so many workers on several machines.
+    """The most connections from one address, in a job of `workers` on several machines.
 
-    Each worker has room for `CONNECTIONS_A_WORKER` of its own, whatever another machine does. A machine may have as
-    many as all workers need: who runs most of them is not known here.
+    Each worker has room for `CONNECTIONS_A_WORKER`, whatever another machine does. One machine may have as many as all
+    workers need: which machine runs most of them is not known here.
     """
     needed = workers * CONNECTIONS_A_WORKER
     return max(connections_max - needed, min(needed, connections_max))
 
 
 def bracketed(name: Address) -> str:
-    """An address and a port as people write them."""
+    """An address and a port in the usual notation."""
     return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"

@@ -1,23 +1,23 @@
-"""How much memory the store uses for its clients, all together, and where that ends."""
+"""The memory that the store uses for all its clients together, and its limit."""
 
 from __future__ import annotations
 
 from holdfast.torchstore.wire import LimitError
 
 HELD_MAX_BYTES = 2 << 30
-"""How much the store holds for all its clients: keys, values and queues, waits, requests in the making, and replies
-that clients do not read. torch's server has no limit. The client whose request would be too much is dropped.
+"""The most memory that the store uses for all its clients: keys, values, queues, waits, incomplete requests, and unread
+replies. torch's server has no limit. A client whose request would exceed it is dropped.
 """
 
 STRING_COST_BYTES = 64
-"""What a string costs beside its bytes."""
+"""The cost of a string in addition to its bytes."""
 
 KEY_COST_BYTES = 256
-"""What a key costs beside its bytes and those of its value, or of the clients that wait for it."""
+"""The cost of a key in addition to its bytes and its value, or of the clients that wait for it."""
 
 
 class Memory:
-    """A count of bytes. What would be too much is a LimitError, and is not counted."""
+    """A count of bytes. Bytes that would exceed the limit raise LimitError and are not counted."""
 
     __slots__ = ("_pins", "held_bytes")
 
@@ -26,21 +26,21 @@ class Memory:
         self._pins: dict[int, int] = {}
 
     def take(self, size: int) -> None:
-        """Use so many bytes more; a negative number gives some back."""
+        """Count `size` more bytes. A negative number gives bytes back."""
         self.held_bytes += size
         if size > 0 and self.held_bytes > HELD_MAX_BYTES:
             self.held_bytes -= size
             raise _too_much()
 
     def pin(self, strings: list[bytes], pinned: list[bytes]) -> None:
-        """Strings that clients are still to be sent. They stay, also if the store has them no longer.
+        """Count strings that wait to be sent to clients. They stay in memory even if the store drops them.
 
-        One that many clients wait for is counted once. `pinned` gets what was counted, for `unpin`.
+        A string that waits for many clients is counted once. `pinned` gets the counted strings, for `unpin`.
         """
         pins = self._pins
         size = 0
         for string in strings:
-            number = id(string)  # it is this one's alone while somebody holds it
+            number = id(string)  # unique while something refers to the string
             count = pins.get(number, 0)
             size += STRING_COST_BYTES if count else STRING_COST_BYTES + len(string)
             pins[number] = count + 1
@@ -51,7 +51,7 @@ class Memory:
             raise _too_much()
 
     def unpin(self, pinned: list[bytes]) -> None:
-        """These were sent, or their client is gone."""
+        """Stop counting strings that were sent, or whose client is gone."""
         pins = self._pins
         for string in pinned:
             number = id(string)

@@ -1,4 +1,4 @@
-"""From bytes to requests, however the bytes are cut. No sockets here."""
+"""From bytes to requests, however the bytes are split. No sockets."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _u32 = U32.unpack_from
 
 
 class _ShortError(Exception):
-    """The data end inside a request: nothing more can be read before there are `end` bytes."""
+    """The data ends inside a request: nothing more can be read until there are `end` bytes."""
 
     def __init__(self, end: int) -> None:
         self.end = end
 
 
 class _UnfinishedError(_ShortError):
-    """As above, inside a list of strings; what was read up to `at` need not be read again."""
+    """The same inside a list of strings. The strings before `at` need not be read again."""
 
     def __init__(self, end: int, at: int, strings: _Strings) -> None:
         super().__init__(end)
@@ -51,10 +51,10 @@ class _UnfinishedError(_ShortError):
 
 
 class Requests:
-    """The requests of one connection: `feed` it what came, then `take` until there is none.
+    """The requests of one connection: `feed` received bytes, then `take` until it returns None.
 
     A request is the number of its operation and its fields: keys and values as bytes, numbers as int, several strings
-    as one list. Bytes that are no requests are a ProtocolError of `take`, after which the connection is of no use.
+    as one list. For invalid bytes, `take` raises ProtocolError, and the connection cannot be used any more.
     """
 
     __slots__ = (
@@ -79,16 +79,16 @@ class Requests:
         self._strings: _Strings | None = None
         self._spent = 0
         self.missing_bytes = 0
-        """How many bytes must come, at the least, before there is another request; 0 if that is not known."""
+        """The least number of bytes until there is another request; 0 if unknown."""
 
     @property
     def is_greeted(self) -> bool:
-        """Whether the peer has shown that it speaks the protocol."""
+        """Whether the client has greeted."""
         return self._readers is _READERS
 
     @property
     def held_bytes(self) -> int:
-        """How much of what came is kept: of a request that is not complete, or that was not taken yet."""
+        """The memory used by received bytes: of incomplete requests, and of those that were not taken yet."""
         held = len(self._data) - self._at + self._late_bytes
         if self._strings is not None:
             held += self._spent + self._strings.count * STRING_COST_BYTES
@@ -96,7 +96,7 @@ class Requests:
 
     @property
     def has_more(self) -> bool:
-        """Whether there may be another request in what came."""
+        """Whether the received bytes may contain another request."""
         return self._at < len(self._data) and not self.missing_bytes
 
     def feed(self, data: bytes) -> None:
@@ -118,7 +118,7 @@ class Requests:
         data = self._data
         at = self._at
         if at == len(data):
-            self._data = b""  # which may be large
+            self._data = b""  # it may be large
             self._at = 0
             return None
         try:
@@ -141,7 +141,7 @@ class Requests:
         return operation, fields
 
     def _gather(self) -> None:
-        """Put together what came in pieces."""
+        """Join the received pieces."""
         self._data = b"".join([memoryview(self._data)[self._at :], *self._late])
         self._at = 0
         self._late.clear()
@@ -171,11 +171,11 @@ class _Strings:
 
     @property
     def count(self) -> int:
-        """How many there are so far."""
+        """The number of strings so far."""
         return len(self._read)
 
     def read(self, data: bytes, at: int) -> Read:
-        """Go on at `at`, where the data have the next string."""
+        """Continue at `at`, where the next string begins."""
         read = self._read
         size = len(data)
         while len(read) < self._count:
@@ -207,7 +207,7 @@ def _string(data: bytes, at: int) -> tuple[bytes, int]:
     return data[start:end], end
 
 
-# Readers: one for each shape of a request. `at` is the byte behind the operation's.
+# Readers: one for each shape of a request. `at` is the index after the operation's byte.
 
 
 def _nothing(_: bytes, at: int) -> Read:
@@ -266,7 +266,7 @@ def _count(data: bytes, at: int) -> int:
 
 def _keys(data: bytes, at: int) -> Read:
     count = _count(data, at)
-    if count == 1:  # as nearly always
+    if count == 1:  # the usual case
         (key,), end = _key(data, at + 8)
         return ([key],), end
     return _Strings(count, has_values=False).read(data, at + 8)

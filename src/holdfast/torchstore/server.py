@@ -1,4 +1,4 @@
-"""The store's place on the network: it listens from the beginning, and answers from `start` to `stop`."""
+"""The store's server: it listens from its construction on, and answers from `start` to `stop`."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
     from holdfast.torchstore.loop import Loop
 
 BACKLOG = 4096
-"""How many connections may wait to be accepted; the kernel allows net.core.somaxconn at the most."""
+"""How many connections may wait to be accepted. The kernel caps it at net.core.somaxconn."""
 
 PROBE_AFTER_S = 30
-"""How long a connection is silent until the kernel asks whether its peer is there, and how often it asks again."""
+"""TCP keepalive: the idle time before the first probe, and the interval between probes."""
 
 PROBES_MAX = 4
-"""How many of these questions remain without an answer before the connection ends."""
+"""TCP keepalive: how many probes may go unanswered before the connection ends."""
 
 
 DESCRIPTORS_WANTED = 65_536
-"""How many files the process may have open while it serves, if the system allows it. Each client is one of them."""
+"""The limit of open files while the store serves, if the system allows it. Each client needs one."""
 
 
 class TorchStoreServer:
     """A store for the TCPStore clients of one group of workers, with a key space of its own.
 
-    It listens on exactly `host`, an address or name of this machine, from its construction on; who connects before
-    `start` waits. Port 0 is any that is free. OSError if it cannot listen there.
+    It listens on exactly `host`, an address or name of this machine. Clients that connect before `start` wait. Port 0
+    means any free port. Raises OSError if it cannot listen there.
 
-    `access` says who may use it, until `start`; without it that is every user whose processes run as this one, root,
-    and everybody on other machines.
+    `access` says who may use it, and can be set until `start`. By default, that is this process's user, root, and
+    everybody on other machines.
     """
 
     def __init__(self, host: str, port: int = 0, access: Access | None = None) -> None:
@@ -54,39 +54,39 @@ class TorchStoreServer:
 
     @property
     def is_started(self) -> bool:
-        """Whether it answers those who connect."""
+        """Whether it answers clients."""
         return self._thread is not None
 
     def fileno(self) -> int:
-        """Readable when somebody has connected, and the server was not started yet."""
+        """Readable when a client has connected before `start`."""
         assert self._listener is not None, "the server was stopped"
         return self._listener.fileno()
 
     def has_clients(self) -> bool:
-        """Whether somebody waits to be answered."""
+        """Whether a client waits to be accepted."""
         import select
 
         return bool(select.select([self], [], [], 0)[0])
 
     def clients_max(self) -> int:
-        """How many clients it can serve at a time, with the limit of open files raised as far as it goes."""
+        """How many clients it can serve at a time, after raising the limit of open files as far as possible."""
         from holdfast import descriptors
         from holdfast.torchstore.loop import connections_max
 
         return connections_max(descriptors.allow(DESCRIPTORS_WANTED))
 
     def share(self, workers: int) -> None:
-        """Before `start`: the store is for so many workers on several machines, and no machine may take all of it."""
+        """Call before `start`: `workers` on several machines share the store, and no machine may use it up."""
         self._shared_by = workers
 
     def admit(self, peers: frozenset[bytes]) -> None:
-        """These addresses are all that belong to the job; who came from others waits no longer. Not after `stop`."""
+        """Set the addresses of the job, and decide about waiting clients. Call this between `start` and `stop`."""
         assert self._loop is not None, "the server was not started"
         self._loop.admit(peers)
         os.eventfd_write(self._wake, 1)
 
     def start(self) -> None:
-        """Begin to answer, in a thread of its own, which no signal interrupts."""
+        """Start to answer, in a thread of its own that no signal interrupts."""
         import signal
         from threading import Thread
 
@@ -104,14 +104,14 @@ class TorchStoreServer:
         )
         self._thread = Thread(target=self._loop.run, name="holdfast-torchstore", daemon=True)
         _serving.add(self)
-        before = leave_to_main_thread()  # a thread has the mask of the one that starts it
+        before = leave_to_main_thread()  # a thread inherits the signal mask of the thread that starts it
         try:
             self._thread.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def stop(self) -> None:
-        """End all connections and free the port. When it returns, nothing of the server is left."""
+        """Close all connections and free the port. Nothing of the server is left when this returns."""
         if self._thread is not None:
             assert self._loop is not None
             self._loop.is_over = True
@@ -121,7 +121,7 @@ class TorchStoreServer:
         if self._listener is not None and os.getpid() == self._owner_pid:  # a forked process has a copy, not the server
             from _socket import SHUT_RDWR
 
-            self._listener.shutdown(SHUT_RDWR)  # to close is not enough while a child that was just forked has it
+            self._listener.shutdown(SHUT_RDWR)  # close() is not enough while a newly forked child has a copy
         self._close()
 
     def _close(self) -> None:
@@ -147,7 +147,7 @@ def _listen(host: str, port: int) -> socket:
     import _socket as tcp
 
     failure: OSError | None = None
-    name = host.encode() if host.isascii() else host  # bytes need no codec for names of the world's scripts: 8 ms
+    name = host.encode() if host.isascii() else host  # bytes avoid the import of the idna codec, which takes 8 ms
     try:
         found = tcp.getaddrinfo(name or None, port, tcp.AF_UNSPEC, tcp.SOCK_STREAM, 0, tcp.AI_PASSIVE)
     except OSError as error:
@@ -156,7 +156,7 @@ def _listen(host: str, port: int) -> socket:
         listener = tcp.socket(family, kind, protocol)
         try:
             listener.setsockopt(tcp.SOL_SOCKET, tcp.SO_REUSEADDR, 1)
-            # On Linux, accepted connections have these of the socket that they came to.
+            # On Linux, accepted connections inherit these options.
             listener.setsockopt(tcp.IPPROTO_TCP, tcp.TCP_NODELAY, 1)
             listener.setsockopt(tcp.SOL_SOCKET, tcp.SO_KEEPALIVE, 1)
             listener.setsockopt(tcp.IPPROTO_TCP, tcp.TCP_KEEPIDLE, PROBE_AFTER_S)
@@ -180,7 +180,7 @@ _serving: set[TorchStoreServer] = set()
 
 
 def _close_in_child() -> None:
-    """A child that keeps our sockets would keep our clients waiting, and our port taken, after our end."""
+    """Close the copies in a forked child: they would keep clients waiting, and the port taken, after our end."""
     for server in list(_serving):
         server._thread = None  # noqa: SLF001 - it does not run here
         server._close()  # noqa: SLF001 - a function of this module

@@ -1,4 +1,4 @@
-"""Who waits for which keys. No values, no sockets: a peer is where its replies are put."""
+"""Which clients wait for which keys. No values and no sockets: replies are appended to a `Peer`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class Peer:
-    """Somebody who asks: the replies that it has not been sent yet, and its open waits.
+    """A client: the replies that were not sent to it yet, and its open waits.
 
-    The replies are `out`, then those of `strings`, if there is such a long reply, and then `ends`: waits that ended
-    while the long reply was sent. Who has a long reply asks nothing more until it is sent.
+    The replies are `out`, then `strings` if there is a long reply, and then `ends`: the number of waits that ended
+    while the long reply was sent. No request of a client with a long reply is read until that reply is sent.
     """
 
     __slots__ = ("ends", "out", "strings", "waited_keys", "waits")
@@ -29,14 +29,14 @@ class Peer:
         self.waited_keys = 0
 
     def end_wait(self) -> None:
-        """Tell it that a wait has ended, behind what it is told already."""
+        """Reply that a wait has ended, after the replies that are already there."""
         if self.strings is None:
             self.out.append(STOP_WAITING)
         else:
             self.ends += 1
 
     def put_part(self) -> None:
-        """Write the next part of its long reply to `out`, and with the last part what comes behind it."""
+        """Append the next part of the long reply to `out`, and after the last part the ends of waits."""
         if self.strings is not None and not self.strings.put_part(self.out):
             self.strings = None
             if self.ends:
@@ -45,7 +45,7 @@ class Peer:
 
 
 class Wait:
-    """A peer waits until each of `missing` has been there."""
+    """A client waits until each key of `missing` has existed."""
 
     __slots__ = ("count", "missing", "peer", "size")
 
@@ -57,7 +57,7 @@ class Wait:
 
 
 class Waits:
-    """All open waits. Who has been sent the end of one is in `woken`, for the caller to empty."""
+    """All open waits. Clients whose wait ended are appended to `woken`, which the caller clears."""
 
     __slots__ = ("_by_key", "_memory", "woken")
 
@@ -67,7 +67,7 @@ class Waits:
         self.woken: list[Peer] = []
 
     def __len__(self) -> int:
-        """How many keys are waited for."""
+        """The number of keys that clients wait for."""
         return len(self._by_key)
 
     def open(self, peer: Peer, missing: Iterable[bytes]) -> None:
@@ -83,14 +83,14 @@ class Waits:
             self._by_key.setdefault(key, {})[wait] = None
 
     def wake_all(self, key: bytes) -> None:
-        """`key` is there for everybody who waits for it."""
+        """Satisfy all waits for `key`."""
         waiting = self._by_key.pop(key, None)
         if waiting:
             for wait in waiting:
                 self._satisfy(wait, key)
 
     def wake_one(self, key: bytes) -> None:
-        """`key` is there for one: those who wait are gone through, the longest first, until this ends a wait."""
+        """Satisfy waits for `key`, the oldest first, until one of them ends."""
         waiting = self._by_key.get(key, {})
         while waiting:
             wait = next(iter(waiting))
@@ -101,7 +101,7 @@ class Waits:
                 return
 
     def forget(self, peer: Peer) -> None:
-        """The peer waits no more."""
+        """Cancel all waits of a client."""
         for wait in peer.waits:
             self._memory.take(-wait.size)
             for key in wait.missing:
@@ -113,7 +113,7 @@ class Waits:
         peer.waited_keys = 0
 
     def _satisfy(self, wait: Wait, key: bytes) -> bool:
-        """Whether `key` was the last one that was missing."""
+        """Strike `key` off. Returns whether that ended the wait."""
         wait.missing.remove(key)
         if wait.missing:
             return False
