@@ -18,14 +18,12 @@ from etcd_cluster import Certificates, EtcdCluster
 
 from holdfast.coordination.blocking import BlockingStore, LoopThread
 from holdfast.coordination.errors import (
-    BadAnswerError,
     LeaseLostError,
     StoreFullError,
     StoreRefusedError,
     StoreUnavailableError,
 )
 from holdfast.coordination.etcd import EtcdStore, _Space
-from holdfast.coordination.etcd_errors import InsecureError, NoLeaderError, NotDoneError, TooLargeError, as_ours
 from holdfast.coordination.model import (
     OPERATIONS_MAX,
     TRANSACTION_MAX_BYTES,
@@ -676,66 +674,6 @@ def test_it_works_in_a_loop_thread(etcd):
 def test_what_does_not_fit_together_is_refused_at_once(endpoints, options, text):
     with pytest.raises(InputError, match=text):
         EtcdStore(endpoints, **options)
-
-
-@pytest.mark.parametrize(
-    ("code", "details", "expected"),
-    [
-        (
-            "UNAVAILABLE",
-            "failed to connect to all addresses; last error: UNKNOWN: refused\nhere",
-            StoreUnavailableError,
-        ),
-        ("PERMISSION_DENIED", "something", StoreRefusedError),
-        ("NOT_FOUND", "etcdserver: requested lease not found", LeaseLostError),
-        ("UNKNOWN", "raft proposal dropped", StoreUnavailableError),
-        ("UNAVAILABLE", "etcdserver: no leader", NoLeaderError),
-        ("UNAVAILABLE", "etcdserver: rpc not supported for learner", NoLeaderError),
-        ("RESOURCE_EXHAUSTED", "etcdserver: too many requests", NotDoneError),
-        ("UNAVAILABLE", "etcdserver: request timed out", StoreUnavailableError),
-        (
-            "UNAVAILABLE",
-            "etcdserver: request timed out, possibly due to previous leader failure",
-            StoreUnavailableError,
-        ),
-        ("UNAVAILABLE", "etcdserver: leader changed", StoreUnavailableError),
-        ("UNAVAILABLE", "etcdserver: server stopped", StoreUnavailableError),
-        ("UNAVAILABLE", "etcdserver: not capable", StoreRefusedError),
-        ("DATA_LOSS", "etcdserver: corrupt cluster", StoreRefusedError),
-        ("RESOURCE_EXHAUSTED", "etcdserver: mvcc: database space exceeded", StoreFullError),
-        ("INVALID_ARGUMENT", "etcdserver: request is too large", TooLargeError),
-        ("RESOURCE_EXHAUSTED", "grpc: received message larger than max (9 vs. 8)", TooLargeError),
-        ("RESOURCE_EXHAUSTED", "CLIENT: Received message larger than max (9 vs. 8)", BadAnswerError),
-        ("UNKNOWN", "tls: bad certificate", InsecureError),
-        ("UNAVAILABLE", "last error: UNKNOWN: UNAUTHENTICATED: Hostname Verification Check failed.", InsecureError),
-        ("UNAVAILABLE", "last error: UNKNOWN: ipv4:10.0.0.1:2379: tcp handshaker shutdown", StoreUnavailableError),
-    ],
-)
-def test_errors_are_ours(code, details, expected):
-    error = as_ours(code, details, "host:1")
-    assert type(error) is expected
-    assert "\n" not in str(error)
-    assert str(error).startswith("etcd at host:1")
-
-
-@pytest.mark.parametrize(
-    ("details", "is_plain", "hint"),
-    [
-        ("Handshake read failed (Socket closed)", False, "it may not speak TLS"),
-        ("Unwrap failed (TSI_DATA_CORRUPTED)", False, "it may require a client certificate: ssl_cert"),
-        ("Socket closed", True, "it may speak TLS: write https://"),
-        ("recvmsg:Connection reset by peer (104)", True, "it may speak TLS: write https://"),
-        ("Socket closed", False, ""),
-        ("Failed to connect to remote host: Connection refused", True, ""),
-    ],
-)
-def test_what_may_be_behind_a_connection_that_breaks(details, is_plain, hint):
-    error = as_ours("UNAVAILABLE", f"last error: UNAVAILABLE: ipv4:{details}", "host:1", is_plain=is_plain)
-    assert type(error) is StoreUnavailableError  # it may be the network as well
-    said, opening, behind = str(error).rpartition(" (") if hint else (str(error), "", "")
-    assert said.endswith(details)
-    assert behind.startswith(hint)
-    assert bool(opening) == bool(hint)
 
 
 def test_an_etcd_that_has_answered_is_not_taken_for_one_with_tls(tmp_path):
