@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 DEADLINE_S = 250
-WORKERS_AND_SIGNALS = "tests/worker/test_startup_differences.py::TestTheStateAProgramBeginsWith::test_a_script"
+WORKERS_AND_SIGNALS = "tests/worker/test_sitecustomize.py::TestTheStateAProgramBeginsWith::test_a_script"
 """A test that compares, among others, which signals a worker ignores with those that a plain interpreter does."""
 
 

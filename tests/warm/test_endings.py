@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from warm_sets import Sets
 
-CORPUS = runpy.run_path(str(Path(__file__).parent.parent / "worker" / "test_startup_differences.py"))
+CORPUS = runpy.run_path(str(Path(__file__).parent.parent / "worker" / "test_sitecustomize.py"))
 
 ENDS = {
     **CORPUS["ENDS"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import signal
 import sys
@@ -13,7 +12,7 @@ from installed_plugin import install_plugin
 from signpost import Signpost
 
 from holdfast.processes import DefaultLogsSpecs, postmortem, start_processes
-from holdfast.worker import hooks, injection
+from holdfast.worker import hooks
 
 PATIENCE_S = 60.0
 
@@ -72,7 +71,7 @@ def test_an_exception_that_nobody_catches_is_in_the_error_file(programs, name):
     assert ended.message.startswith(message)
     for part in parts:
         assert part in ended.traceback
-    assert os.path.dirname(injection.DIRECTORY) not in ended.traceback, "no frames of ours"
+    assert os.path.dirname(hooks.__file__) not in ended.traceback, "no frames of ours"
     assert ended.thread is None
 
 
@@ -113,42 +112,6 @@ def test_a_module_that_fails(programs):
     ended = programs.worker("-m", "package_of_test.train")
     assert ended.message == "OSError: [Errno 5] io"
     assert 'train.py", line 2, in main' in ended.traceback
-
-
-class TestAModuleOfTheUsersWithTheNameOfOneOfOurs:
-    NAMES = ("json", "traceback", "re", "enum", "signal", "linecache", "token", "contextlib", "holdfast")
-
-    @pytest.mark.parametrize("name", NAMES)
-    def test_it_fails(self, programs, name):
-        programs.file(f"{name}.py", "raise ValueError('that of the user')")
-        ended = programs.worker(programs.file("script.py", f"import sys\nsys.modules.pop('{name}', 0)\nimport {name}"))
-        assert ended.message == "ValueError: that of the user"
-        assert f'{name}.py", line 1' in ended.traceback
-
-    @pytest.mark.parametrize("name", NAMES)
-    def test_it_is_imported(self, programs, name):
-        programs.file(f"{name}.py", "x = 1")
-        source = f"import sys\nsys.modules.pop('{name}', 0)\nimport {name}\n1 / 0"
-        ended = programs.worker(programs.file("script.py", source))
-        assert ended.message.startswith("ZeroDivisionError")
-
-    @pytest.mark.parametrize("name", ["json", "traceback", "token", "holdfast"])
-    def test_a_thread_fails_and_the_program_goes_on(self, programs, name):
-        programs.file(f"{name}.py", "x = 1")
-        source = f"""
-import sys, threading
-before = sys.path[:], sys.meta_path[:]
-thread = threading.Thread(target=lambda: 1 / 0)
-thread.start()
-thread.join()
-import {name}
-assert {name}.x == 1
-assert (sys.path, sys.meta_path) == before
-raise ValueError("later")
-"""
-        ended = programs.worker(programs.file("script.py", source))
-        assert ended.message == "ValueError: later"
-        assert "> ZeroDivisionError" in ended.traceback
 
 
 class TestThreads:
@@ -251,36 +214,6 @@ def test_without_modules_to_record_with_the_program_fails_as_always(programs):
     ended = programs.worker(programs.file("script.py", source))
     assert ended.code == 1
     assert ended.stderr.endswith("ZeroDivisionError: division by zero\n")
-
-
-@pytest.mark.parametrize("options", ["-I", "-E", "-S"])
-def test_options_that_keep_python_from_our_code_do_no_harm(programs, options):
-    ended = programs.worker(options, "-c", "print('runs'); 1 / 0")
-    assert (ended.code, ended.stdout) == (1, "runs\n")
-    assert ended.stderr.endswith("ZeroDivisionError: division by zero\n")
-
-
-def test_the_hooks_can_be_switched_off(programs):
-    source = "import os, sys; print('faulthandler' in sys.modules, os.environ.get('PYTHONPATH')); 1 / 0"
-    ended = programs.worker("-c", source, HOLDFAST_HOOKS="0")
-    assert (ended.code, ended.stdout, ended.error) == (1, "False None\n", None)
-
-
-class TestProgramsThatAreNotPythonAtOnce:
-    def test_a_script_that_becomes_python(self, programs):
-        ended = programs.worker("-c", f"exec {sys.executable} -c '1 / 0'", command="sh")
-        assert ended.message == "ZeroDivisionError: division by zero"
-
-    def test_a_shebang(self, programs):
-        script = programs.file("program", f"#!{sys.executable}\n1 / 0\n")
-        os.chmod(script, 0o755)
-        ended = programs.worker(command=script)
-        assert ended.message == "ZeroDivisionError: division by zero"
-
-    def test_a_python_that_a_script_starts_is_not_the_worker(self, programs):
-        show = 'import os, sys; print([n for n in os.environ if n in ("HOLDFAST_STARTUP", "PYTHONPATH")]); 1 / 0'
-        ended = programs.worker("-c", f"{sys.executable} -c '{show}'; exit 7", command="sh")
-        assert (ended.code, ended.stdout, ended.error) == (7, "[]\n", None)
 
 
 CRASHES = {
@@ -410,29 +343,6 @@ class TestFunctions:
         assert "in crash" in postmortem.crash_stacks(env)
 
 
-class TestTheEnvironment:
-    def test_an_environment_with_and_without_a_path(self):
-        directory = injection.DIRECTORY
-        assert injection.with_startup({}) == {"PYTHONPATH": directory, "HOLDFAST_STARTUP": "unset"}
-        assert injection.with_startup({"PYTHONPATH": ""}) == {"PYTHONPATH": directory, "HOLDFAST_STARTUP": "empty"}
-        once = injection.with_startup({"PYTHONPATH": "/a"})
-        assert once == {"PYTHONPATH": f"{directory}:/a", "HOLDFAST_STARTUP": "set"}
-        assert injection.with_startup(once) == once
-
-    def test_the_process_that_is_meant_is_named(self):
-        assert injection.for_this_process({"A": "b"}) == {"A": "b"}
-        env = injection.for_this_process({"HOLDFAST_STARTUP": "set"})
-        assert env["HOLDFAST_WORKER_PID"] == str(os.getpid())
-
-    @pytest.mark.parametrize("name", ["startup/sitecustomize.py", "hooks.py", "own_imports.py"])
-    def test_what_runs_in_any_interpreter_is_written_for_old_ones(self, name):
-        with open(os.path.join(os.path.dirname(injection.DIRECTORY), name)) as file:
-            ast.parse(file.read(), feature_version=(3, 8))
-
-    def test_the_directory_has_nothing_that_could_hide_a_module(self):
-        assert set(os.listdir(injection.DIRECTORY)) - {"__pycache__"} == {"sitecustomize.py"}
-
-
 def test_a_plug_in_gets_the_exception_too(programs):
     """As `record` would give it: through the handler that the environment names."""
     code = """
@@ -446,3 +356,56 @@ class Handler(ErrorHandler):
     )
     ended = programs.worker(programs.file("script.py", "1 / 0"), HOLDFAST_ERROR_HANDLER="mine")
     assert ended.stdout == "handled ZeroDivisionError('division by zero')\n"
+
+
+class TestTheFileOfTheStacks:
+    SHOW = """
+import os
+path = os.environ["HOLDFAST_WORKER_PAGE"] + ".stacks"
+(fd,) = [fd for fd in range(3, 256) if os.path.exists(f"/proc/self/fd/{fd}") and os.path.samefile(path, fd)]
+print(fd, os.get_inheritable(fd))
+"""
+
+    def test_it_is_far_from_the_programs_own_descriptors_and_no_childs(self, programs):
+        fd, is_inherited = programs.worker(programs.file("script.py", self.SHOW)).stdout.split()
+        assert hooks.FIRST_DESCRIPTOR <= int(fd) < hooks.LAST_DESCRIPTOR
+        assert is_inherited == "False"
+
+    def test_a_descriptor_that_is_taken_stays(self, programs):
+        script = programs.file("script.py", self.SHOW)
+        words = f"exec {hooks.FIRST_DESCRIPTOR}</dev/null; exec {sys.executable} {script}"
+        fd, *_ = programs.worker("-c", words, command="bash").stdout.split()
+        assert int(fd) == hooks.FIRST_DESCRIPTOR + 1
+
+    def test_under_a_low_limit_any_descriptor_does(self, programs):
+        script = programs.file("script.py", self.SHOW)
+        ended = programs.worker("-c", f"ulimit -n 64; exec {sys.executable} {script}", command="bash")
+        assert int(ended.stdout.split()[0]) < 64
+
+
+def test_a_forked_child_that_fails_is_not_the_worker(programs):
+    source = "import os\nif os.fork() == 0:\n    raise ValueError('of the child')\nprint(os.wait()[1] >> 8)\n"
+    ended = programs.worker(programs.file("script.py", source))
+    assert (ended.code, ended.stdout, ended.error) == (0, "1\n", None)
+    assert "ValueError: of the child" in ended.stderr
+
+
+def test_an_interrupt_ends_the_program_by_its_signal_and_is_recorded(programs):
+    ended = programs.worker(programs.file("script.py", "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"))
+    assert ended.code == -signal.SIGINT
+    assert ended.message.startswith("KeyboardInterrupt")
+
+
+def test_hooks_for_threads_that_came_before_ours_are_called(programs):
+    """A `sitecustomize` of the user's, or a warm start, may have imported threading and set its hook."""
+    source = f"""
+import os, runpy, sys, threading
+threading.excepthook = lambda args: print("theirs", args.exc_value, flush=True)
+runpy.run_path({hooks.__file__!r})["install"](is_program=False)
+thread = threading.Thread(target=lambda: 1 / 0, name="loader")
+thread.start()
+thread.join()
+"""
+    ended = programs.worker(programs.file("script.py", source), HOLDFAST_HOOKS="0")
+    assert ended.stdout == "theirs division by zero\n"
+    assert (ended.message, ended.thread) == ("ZeroDivisionError: division by zero", "loader")
