@@ -82,8 +82,8 @@ KEYS_MAX = 128 << 10
 """The most keys in one request, as in torch's server."""
 
 MESSAGE_MAX_BYTES = 256 << 20
-"""The longest request, with its values. torch's server accepts values of 8 MiB. Its older one has no limit; programs that
-were written for it get 32 times as much here. An incomplete request is held in the launcher's memory.
+"""The longest request, with its values. torch's server accepts values of 8 MiB. Its older one has no limit; programs
+written for that one get 32 times as much here. An incomplete request is held in the launcher's memory.
 """
 
 VALUE_MAX_BYTES = 256 << 20
