@@ -37,7 +37,7 @@ def _directive(package_name: str, name: str) -> str:
         if set(value.__bases__) - {object, ABC}:
             options.append(":show-inheritance:")
         if hooks := HOOKS.get(name):
-            options.append(f":private-members: {', '.join(hooks)}")
+            options += [":inherited-members:", f":private-members: {', '.join(hooks)}"]
         return _block("autoclass", name, options)
     return _block("autofunction" if callable(value) else "autodata", name, [])
 

@@ -20,7 +20,7 @@ import pytest
 from liveness import exists, status
 from signpost import tell
 
-from holdfast.agent import WorkerSpec, WorkerState
+from holdfast.agent import WorkerSpec, WorkerState, effects
 from holdfast.errors import InputError
 from holdfast.errors.tree import InfrastructureError
 from holdfast.processes import PContext, SignalException, Std
@@ -335,7 +335,7 @@ def test_a_signal_in_the_pause_between_attempts_tells_of_no_failure_twice(python
     """The workers listened for the request to stop, and are gone."""
     script = "import os, holdfast.worker as w; w.heartbeat(1); os.kill(os.getpid(), 9)"
     agent = python_agent(script, max_restarts=5, local_world_size=1)
-    monkeypatch.setattr(agent, "_pause", lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(effects, "pause_until", lambda _: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(SignalException):
         agent.run()
     assert states(agent, "WORKER") == ["FAILED", "FAILED"]

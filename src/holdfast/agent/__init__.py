@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from holdfast.agent.group import WorkerSpec as WorkerSpec
     from holdfast.agent.health import HealthCheckServer as HealthCheckServer
     from holdfast.agent.health import create_healthcheck_server as create_healthcheck_server
+    from holdfast.agent.hooks import ElasticAgent as ElasticAgent
     from holdfast.agent.local import LocalElasticAgent as LocalElasticAgent
-    from holdfast.agent.simple import ElasticAgent as ElasticAgent
     from holdfast.agent.simple import SimpleElasticAgent as SimpleElasticAgent
     from holdfast.agent.state import WorkerState as WorkerState
 else:
@@ -20,8 +20,9 @@ else:
         {
             "group": ("RunResult", "Worker", "WorkerGroup", "WorkerSpec"),
             "health": ("HealthCheckServer", "create_healthcheck_server"),
+            "hooks": ("ElasticAgent",),
             "local": ("LocalElasticAgent",),
-            "simple": ("ElasticAgent", "SimpleElasticAgent"),
+            "simple": ("SimpleElasticAgent",),
             "state": ("WorkerState",),
         },
     )

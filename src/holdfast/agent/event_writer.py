@@ -10,13 +10,14 @@ import os
 import time
 from contextlib import contextmanager
 
+from holdfast.agent.state import WorkerState
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from holdfast.agent.group import Worker, WorkerGroup
-    from holdfast.errors import ProcessFailure
+    from holdfast.agent.group import RunResult, Worker, WorkerGroup
     from holdfast.events import Event, EventLog
     from holdfast.events.schema import RecordedEvent, RunEvent
 
@@ -100,15 +101,9 @@ class EventWriter:
         finally:
             self._tell(state, "AGENT", duration_ms=(time.monotonic() - began) * 1000)
 
-    def worker_ended(
-        self,
-        worker: Worker,
-        state: str,
-        run_time_s: int,
-        restarts: int,
-        failure: ProcessFailure | None,
-        exit_code: int | None,
-    ) -> None:
+    def worker_ended(self, worker: Worker, state: str, run_time_s: int, restarts: int, result: RunResult) -> None:
+        """Record how a worker ended, in a job that was restarted so often."""
+        failure = result.failures.get(worker.global_rank)
         self._tell(
             state,
             "WORKER",
@@ -116,7 +111,7 @@ class EventWriter:
             run_time_s=run_time_s,
             restarts=restarts,
             raw_error=None if failure is None else failure.message,
-            exit_code=exit_code if failure is None else failure.exitcode,
+            exit_code=result.terminated.get(worker.global_rank, 0) if failure is None else failure.exitcode,
         )
 
     def watchdog(self, name: str, worker_id: Any, scopes: str) -> None:
@@ -194,3 +189,10 @@ class EventWriter:
                 "duration_ms": duration_ms,
             },
         )
+
+
+def worker_state(worker: Worker, result: RunResult) -> str:
+    """The state in a worker's last event: how it ended."""
+    if worker.global_rank in result.failures:
+        return "FAILED"
+    return "SUCCEEDED" if result.state is WorkerState.SUCCEEDED else "TERMINATED"

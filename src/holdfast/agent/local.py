@@ -12,7 +12,7 @@ from holdfast.agent.environment import HEALTH_CHECK_PORT, line_prefixes, worker_
 from holdfast.agent.group import RunResult
 from holdfast.agent.inspection import Inspection
 from holdfast.agent.shared_memory import WorkerPages
-from holdfast.agent.simple import SimpleElasticAgent, outline
+from holdfast.agent.simple import SimpleElasticAgent
 from holdfast.agent.state import WorkerState
 from holdfast.agent.survivors import Survivors
 from holdfast.agent.timers import Timers
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from holdfast.agent.health import HealthCheckServer
     from holdfast.errors import ProcessFailure
     from holdfast.processes import LogsSpecs, PContext, RunProcsResult
+    from holdfast.rendezvous.restarts import Fault
     from holdfast.torchstore import TorchStoreServer
     from holdfast.warm.template import Template
 
@@ -288,7 +289,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         hang = self._inspection.look()
         if hang is None:
             if self._is_stuck():
-                return SetFailed(self._fault(self._result), outline(self._result), is_stuck=True)
+                return SetFailed(*_judged(self._result, worker_group), is_stuck=True)
             # The inspection may have read the end of the round. Nothing else wakes this agent up for it.
             return self._news_of_the_round()
         # Collecting the stacks took a while. An end that happened meanwhile takes precedence over the hang.
@@ -298,7 +299,7 @@ class LocalElasticAgent(SimpleElasticAgent):
             return news
         self._hang_node = hang.node_rank
         result = self._result = RunResult(WorkerState.FAILED, failures={hang.rank: hang.failure})
-        return HangFound(self._fault(result), outline(result))
+        return HangFound(*_judged(result, worker_group))
 
     def _result_of(self, worker_group: WorkerGroup, ended: RunProcsResult) -> RunResult:
         """The result of a set that ended, by global rank."""
@@ -450,3 +451,9 @@ class LocalElasticAgent(SimpleElasticAgent):
             from holdfast.agent.health import open_health_check
 
             self._health_check_server = open_health_check(text, self._timers.last_progress)
+
+
+def _judged(result: RunResult, worker_group: WorkerGroup) -> tuple[Fault, str]:
+    from holdfast.agent.verdicts import fault_of, outline
+
+    return fault_of(result, worker_group.workers[0]), outline(result)

@@ -34,12 +34,18 @@ class RunEvents:
         self._event_writer = event_writer
         self._group = group
         self._agent = agent
+        self._began = time.monotonic()
         self._attempt = 0
         self._running_since: float | None = None
 
     def run_started(self) -> None:
         """Record the start of the agent."""
+        self._began = time.monotonic()
         self._event_writer.keep(self._run_started)
+
+    def run_time_s(self) -> int:
+        """How long the run has lasted, in whole seconds."""
+        return int(time.monotonic() - self._began)
 
     def _run_started(self) -> RunStarted:
         from holdfast.events.schema import RunStarted
