@@ -27,6 +27,7 @@ def test_a_fresh_keeper_imports_nothing_of_the_agents():
         "waiting",
         "processes",
         "processes.children",
+        "processes.console",
         "processes.console_relay",
         "processes.exiting",
         "processes.fence",

@@ -5,10 +5,9 @@ console is one, so that it still finds a terminal of the same size. The keeper r
 byte on unchanged. If stdout and stderr are the same console, they are the same pipe, and lines keep their order. If
 they differ, stdout is left alone.
 
-A console may accept nothing for hours: Ctrl-S, a pager, a full pipe. Its descriptor is shared with other processes, so
-it cannot be made non-blocking, and the keeper must not block. So a thread writes to the console, and the keeper fills
-the pipe that the thread reads. When that pipe is full, the keeper stops reading the workers' pipes, and the workers
-wait as they would have for the console itself.
+A write to the console may block for hours (`console`), and the keeper must not block. So a thread writes to the
+console, and the keeper fills the pipe that the thread reads. When that pipe is full, the keeper stops reading the
+workers' pipes, and the workers wait as they would have for the console itself.
 
 A failing console must not fail a worker: output that a full disk or a closed terminal rejects is lost. The exception is
 a console that is a pipe without a reader (``| head``). Then the workers' next write is a broken pipe, as in any
@@ -22,6 +21,7 @@ import os
 import select
 from contextlib import suppress
 
+from holdfast.processes.console import Console, Descriptor
 from holdfast.processes.fence import FENCE_BYTES
 
 TYPE_CHECKING = False
@@ -41,8 +41,10 @@ DRAIN_MAX_BYTES = 1024 * 1024
 Anything beyond that comes from a process that it left behind, and can wait.
 """
 
-WRITE_MAX_BYTES = 16 * 1024
-"""How much is written to the console at once: small enough for a slow console to show progress."""
+SHOW_BYTES = 16 * 1024
+"""How much the writer takes at once: so much of a line without an end is one write, and a slow console should show
+progress.
+"""
 
 RESERVED_FDS = 32
 """How many descriptors the keeper reserves for its own other needs and those of starting workers."""
@@ -75,6 +77,7 @@ class ConsoleRelay:
         self._is_one_console = _are_same(_OUT, _ERR)
         self._is_terminal = os.isatty(_ERR)
         self._window = b""
+        self._console = Console()
         self._writer: _Writer | None = None
         self._backlog = bytearray()
         self._is_full = False
@@ -180,10 +183,10 @@ class ConsoleRelay:
     def _show(self, data: bytes) -> None:
         if self._writer is None:
             try:
-                self._writer = _Writer()
+                self._writer = _Writer(self._console)
             except (OSError, RuntimeError):  # out of descriptors or threads: blocking is better than losing output
                 with suppress(BrokenPipeError):
-                    _write(_ERR, data)
+                    _write(self._console, data)
                 return
             self._watch(self._writer.ended_fd, self._writer_ended, select.POLLIN)
         self._backlog += data
@@ -256,7 +259,7 @@ class ConsoleRelay:
     @property
     def shown_bytes(self) -> int:
         """How many bytes the console has accepted so far."""
-        return 0 if self._writer is None else self._writer.count
+        return self._console.accepted_bytes
 
     # Terminals
 
@@ -307,8 +310,8 @@ class _Writer:
     It needs no signal handling: the keeper ignores all signals but one, which a pipe reports to its poll loop.
     """
 
-    def __init__(self) -> None:
-        self.count = 0
+    def __init__(self, console: Console) -> None:
+        self._console = console
         self.has_ended = False
         fds: list[int] = []
         try:
@@ -331,32 +334,25 @@ class _Writer:
     def _run(self) -> None:
         try:
             with suppress(BrokenPipeError):
-                while data := os.read(self._source, WRITE_MAX_BYTES):
-                    _write(_ERR, data)
-                    self.count += len(data)
+                while data := os.read(self._source, SHOW_BYTES):
+                    _write(self._console, data)
         finally:
             os.close(self._source)
             os.close(self._end)
 
 
-def _write(fd: int, data: bytes) -> None:
+def _write(console: Console, data: bytes) -> None:
     """Write all of it, however long that takes. Output that cannot be written is lost.
 
     Raises:
         BrokenPipeError: the console has no reader any more.
     """
-    view = memoryview(data)
-    while view:
-        try:
-            view = view[os.write(fd, view) :]
-        except BlockingIOError:  # another user of this descriptor made it non-blocking
-            poll = select.poll()
-            poll.register(fd, select.POLLOUT)
-            poll.poll()
-        except BrokenPipeError:
-            raise
-        except OSError:
-            return
+    try:
+        console.write(Descriptor(_ERR), data)
+    except BrokenPipeError:
+        raise
+    except OSError:
+        pass
 
 
 def _are_same(one: int, other: int) -> bool:

@@ -10,7 +10,8 @@ import threading
 import time
 
 from holdfast.errors.notice import notice
-from holdfast.processes.display import Display, GivenUpError
+from holdfast.processes.console import GivenUpError, Patience
+from holdfast.processes.display import Display
 from holdfast.processes.file_changes import FileChanges
 from holdfast.processes.lines import Lines
 from holdfast.signals import leave_to_main_thread
@@ -118,11 +119,11 @@ class TailLog:
     def await_end(self, patience_s: float, stalls_s: float) -> bool:
         """Wait for the thread to end: for `patience_s`, or less if the stream accepts nothing for `stalls_s`."""
         assert self._thread is not None
-        deadline = time.monotonic() + patience_s
+        now = time.monotonic()
+        patience = Patience(stalls_s, self._accepted_bytes(), now, limit=now + patience_s)
         while self._thread.is_alive():
-            taken = self._taken_bytes()
-            self._thread.join(max(0.0, min(stalls_s, deadline - time.monotonic())))
-            if time.monotonic() >= deadline or (self._taken_bytes() == taken and self._is_held_up()):
+            self._thread.join(max(0.0, patience.deadline - time.monotonic()))
+            if patience.is_over(self._accepted_bytes(), time.monotonic(), is_held_up=self._is_held_up()):
                 break
         return not self._thread.is_alive()
 
@@ -141,12 +142,12 @@ class TailLog:
         if self._display is not None:
             self._display.give_up()
 
-    def _taken_bytes(self) -> int:
-        return 0 if self._display is None else self._display.turns.taken_bytes
+    def _accepted_bytes(self) -> int:
+        return 0 if self._display is None else self._display.console.accepted_bytes
 
     def _is_held_up(self) -> bool:
         """Whether the thread waits for the stream, and not for a CPU."""
-        return self._display is not None and self._display.turns.is_taken
+        return self._display is not None and self._display.console.is_taken
 
     def stopped(self) -> bool:
         """Whether `stop` was called."""
