@@ -378,9 +378,10 @@ print(fd, os.get_inheritable(fd))
         assert int(fd) == hooks.FIRST_DESCRIPTOR + 1
 
     def test_under_a_low_limit_any_descriptor_does(self, programs):
-        script = programs.file("script.py", self.SHOW)
-        ended = programs.worker("-c", f"ulimit -n 64; exec {sys.executable} {script}", command="bash")
+        script = programs.file("script.py", f"{self.SHOW}\n{CRASHES['SIGSEGV']}\n")
+        ended = programs.worker("-c", f"ulimit -n 64; exec {sys.executable} -u {script}", command="bash")
         assert int(ended.stdout.split()[0]) < 64
+        assert "Fatal Python error: Segmentation fault" in ended.stacks
 
 
 def test_a_forked_child_that_fails_is_not_the_worker(programs):
