@@ -1,4 +1,4 @@
-"""The rules that keep a job in one piece: its own records, who is let in, what is counted while nodes wait."""
+"""The leader's rules, one by one: the next generation, who is in it, what is counted, the end of the job."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import random
 
 import msgspec
 from decisions import (
+    FAILURE,
     KEYS,
+    NODES,
     NOW,
     SETTINGS,
     actions,
@@ -27,37 +29,99 @@ from holdfast.coordination.keyspace import KeySpace
 from holdfast.coordination.model import Delete, Put, Transaction
 from holdfast.errors.kind import FailureKind
 from holdfast.rendezvous.admission import BATCH_S, HOLD_BACK_S, LOSSES_MAX
-from holdfast.rendezvous.decide import decide, registration
-from holdfast.rendezvous.decision import NO_RECORD, Join, Leave, Settings, Start
-from holdfast.rendezvous.records import GENERATION_MAX, Arrivals, BreakKind, Broken, Fingerprint, Node, Short, encode
+from holdfast.rendezvous.decide import decide
+from holdfast.rendezvous.decision import NO_RECORD, Leave, Settings, Stop
+from holdfast.rendezvous.records import GENERATION_MAX, Arrivals, BreakKind, Broken, Fingerprint, Short, encode
 from holdfast.rendezvous.restarts import STEADY_S
 from holdfast.rendezvous.view import View
 from holdfast.settings import RestartLimits
 
+# The next generation
+
+
+def test_the_first_generation_waits_for_the_last_call():
+    decision = lead(view_of(leader="a.1", nodes={"a.1": 0, "b.1": 0}))
+    assert (decision.actions, decision.wake_at) == ((), NOW + 5)
+    later = decide(view_of(leader="a.1", nodes={"a.1": 0, "b.1": 0}), decision.me, NOW + 5, SETTINGS, KEYS)
+    assert [action.what for action in later.actions] == ["generation 1 of 2 nodes"]
+
+
+def test_the_next_generation_waits_for_those_who_have_not_stopped():
+    nodes = {"a.1": 1, "b.1": 0, "c.1": 1}
+    broken = Broken(1, BreakKind.FAILED, "rank 0 failed", FAILURE)
+    view = view_of(leader="a.1", made=generation(), broken=broken, nodes=nodes)
+    published = replace(offer("a", 29500), stopped=1)
+    decision = lead(view, stopped=1, published=published, offer=published)
+    assert decision.actions == ()
+    assert decision.status == "waiting for the workers on b to stop"
+
+
+def test_no_budget_is_the_end():
+    end = ended_by(judge(FAILURE, restarts=3))
+    assert end.reason == "rank 0 on a failed: exit code 1 (restarts: 3 of 3)"
+    assert (end.failure, end.victims) == (FAILURE, 0)
+
+
+def test_the_end_waits_for_what_the_others_have_to_say():
+    broken = Broken(1, BreakKind.FAILED, "rank 0 failed", FAILURE)
+    view = view_of(leader="a.1", made=generation(restarts=3), broken=broken, nodes=dict.fromkeys(NODES, 0))
+    (stop,) = lead(view, running=1).actions
+    assert isinstance(stop, Stop)
+    assert not stop.may_finish
+
+
+def test_faults_of_machines_in_a_row_are_followed_by_a_pause():
+    killed = failed("b.1", 9, FailureKind.KILLED)
+    assert made_by(judge(killed)).past.faults == 1
+    waits = judge(killed, faults=1)
+    assert waits.actions == ()
+    assert waits.wake_at == NOW + 0.5
+    assert "waiting 0.5 s before" in waits.status
+    assert made_by(judge(killed, faults=1, me={"over_since": NOW}, now=NOW + 0.5)).past.faults == 2
+
+
+def test_a_pause_passes_while_the_last_processes_end():
+    killed = failed("b.1", 9, FailureKind.KILLED)
+    waits = judge(killed, faults=1, stopping=["b.1"])
+    assert (waits.actions, waits.status) == ((), "waiting for the workers on b to stop")
+    assert made_by(judge(killed, faults=1, me={"over_since": waits.me.over_since}, now=NOW + 0.5)).past.faults == 2
+
+
+def test_a_node_that_was_left_out_is_no_newcomer_and_knows_why():
+    made = generation(nodes=("a.1", "c.1"), left_out=("b.1",))
+    view = view_of(leader="a.1", made=made, nodes={"a.1": 0, "b.1": 1, "c.1": 0})
+    assert lead(view, running=1).actions == ()
+    there = replace(offer("b", 29500), stopped=1)
+    decision = decide(
+        view_of(leader="a.1", made=made, is_whole=False),
+        member("b.1", stopped=1, published=there, offer=there),
+        NOW,
+        SETTINGS,
+        KEYS,
+    )
+    assert decision.status == "2 nodes run; this one was left out because only its workers failed"
+
+
+def test_all_done_is_the_end():
+    view = view_of(leader="a.1", made=generation(), nodes={"a.1": 0}, done=NODES)
+    (end,) = lead(view, running=1, done=1, is_done_published=True).actions
+    assert b"all 3 nodes succeeded" in written(end, KEYS.end).value
+
+
+def test_a_long_list_of_hosts_is_cut_short():
+    everybody = [f"{letter}.1" for letter in "abcdefghij"]
+    view = view_of(leader="a.1", made=generation(nodes=everybody), nodes={"a.1": 0})
+    (broken,) = lead(view, running=1).actions
+    assert broken.what == "break: lost b, c, d, e and 5 more"
+
+
 HERE = {"a.1": 0, "b.1": 0, "c.1": 0}
+
+
 ELASTIC = Settings(min_nodes=2, max_nodes=4, last_call_s=5.0, max_restarts=3)
 
 
-# A generation's record is the licence to run it
-
-
-def test_a_node_that_starts_remembers_the_record_that_lets_it():
-    view = view_of(leader="b.1", made=generation(), is_whole=False)
-    decision = decide(view, member(has_lapsed=True), NOW, SETTINGS, KEYS)
-    assert decision.actions == (Start(generation()),)
-    assert (decision.me.last, decision.me.licence) == (generation(), (1, view.generation_revision, ""))
-    assert not decision.me.has_lapsed, "nothing newer was missed"
-
-
-def test_a_node_does_not_start_other_workers_than_it_offered():
-    """A member that writes a generation itself must not have the others start as many workers as it likes."""
-    for forged in ({"workers": 5000}, {"workers": 0}, {"role": "another"}):
-        members = tuple(replace(row, **forged) if row.node == "a.1" else row for row in generation().members)
-        made = replace(generation(), members=members)
-        (action,) = actions(view_of(leader="b.1", made=made, is_whole=False), member())
-        broken = msgspec.json.decode(written(action, KEYS.broken).value, type=Broken)
-        assert (broken.generation, broken.kind) == (1, BreakKind.LOST)
-        assert broken.reason.startswith("a does not start its workers of generation 1")
+# A store that has lost its data
 
 
 def test_a_job_whose_numbers_are_spent_ends_and_says_why():
@@ -140,21 +204,6 @@ def test_a_leader_whose_lease_has_lapsed_cannot_know_that_all_have_stopped():
     assert made_by(lead(view, came_at=NOW - 3, has_lapsed=True, **{**mine, "lost_at": NOW - 3})).number == 2
 
 
-def test_a_node_joins_strangers_only_when_the_workers_that_they_know_nothing_of_are_gone():
-    """The store lost its data, and nodes that had never heard of this node's job have begun another one."""
-    theirs = replace(generation(nodes=("b.1",)), job="theirs")
-    ours = replace(generation(nodes=("d.1",)), job="ours", lease_s=3.0)
-    view, empty = view_of(leader="b.1", made=theirs, is_whole=False), view_of(leader="b.1", is_whole=False)
-    knows = member(published=None, newest=ours, known=1, known_lease_s=3.0, missing=ours, lost_at=NOW - 1)
-    waits = decide(view, knows, NOW, SETTINGS, KEYS)
-    assert (waits.actions, waits.wake_at) == ((), NOW + 2)
-    assert decide(view, waits.me, NOW + 2, SETTINGS, KEYS).actions == (Join(),)
-    assert decide(empty, waits.me, NOW + 1, SETTINGS, KEYS).actions == (), "also if the store loses its data again"
-    same = replace(ours, job="theirs")
-    for anew in (replace(knows, newest=None, missing=None), replace(knows, newest=same, missing=same)):
-        assert decide(view, anew, NOW, SETTINGS, KEYS).actions == (Join(),)
-
-
 def test_a_leader_waits_for_the_nodes_of_a_job_that_only_others_know():
     """Its number is no larger than that of the leader's own generation, because numbers begin again with each job."""
     settings = replace(SETTINGS, lease_s=3.0)
@@ -230,18 +279,6 @@ def test_a_leader_that_was_away_goes_on_with_the_job_that_others_have_begun_mean
     assert made_by(lead(view, published=mine, offer=mine, **known)).job == "old"
 
 
-def test_a_node_tells_a_store_that_it_comes_to_what_it_knows_and_does_not_repeat_it():
-    def told(**me):
-        decision = decide(view_of(leader="b.1", is_whole=False), member(**me), NOW, SETTINGS, KEYS)
-        return decision.me.offer.known
-
-    assert told(known=7, published=None) == 7
-    assert told(known=7) == 0, "the store knows as much"
-    assert told(known=7, said_at=NOW - 2, lost_at=NOW - 1) == 7
-    put = registration(member(known=7), KEYS).then[0]
-    assert msgspec.json.decode(put.value, type=Node).known == 7
-
-
 def test_a_node_that_looks_lost_because_its_records_were_deleted_is_given_the_time_of_a_lease():
     settings = replace(SETTINGS, lease_s=3.0)
     broken = Broken(1, BreakKind.LOST, "lost c", lost=("c.1",))
@@ -270,23 +307,6 @@ def test_a_leader_that_remembers_a_lost_generation_waits_for_its_nodes_and_goes_
     assert (made.number, made.restarts, made.job) == (2, 2, "the-job")
     back = view_of(leader="a.1", nodes={"a.1": 1, "b.2": 1, "c.1": 1})
     assert made_by(lead(back, settings, **me)).restarts == 2
-
-
-def test_a_leader_that_is_not_in_the_store_any_more_registers_again():
-    gone = view_of(leader="a.1", nodes={"b.1": 0})
-    assert actions(gone, member(said_revision=20)) == (Join(),)
-    assert Join() not in actions(gone, member(said_revision=21)), "what it said is still on its way to it"
-
-
-def test_a_node_says_again_that_it_is_there_when_the_leader_misses_nodes_or_records_are_gone():
-    enough = view_of(leader="b.1", is_whole=False)
-    few = view_of(leader="b.1", short=Short(1, 2), is_whole=False)
-    there = member(said_at=NOW - 1, waiting_since=None)
-    assert actions(enough, there) == ()
-    (ready,) = actions(few, there)
-    assert {put.key for put in ready.transaction.then} == {KEYS.node("a.1"), KEYS.alive_of("a.1")}
-    assert actions(few, replace(there, said_at=NOW, waiting_since=NOW - 1)) == ()
-    assert actions(enough, replace(there, lost_at=NOW))
 
 
 # The next job of the same run id
@@ -323,7 +343,7 @@ def test_a_spare_that_was_there_goes_on_with_its_job():
     assert "restarts: 2 of 2" in ended_by(decide(view, member("x.1"), NOW, SETTINGS, KEYS)).reason
 
 
-# The join timeout
+# Too few nodes
 
 
 def test_the_leader_says_that_there_are_too_few_and_takes_it_back():
@@ -333,19 +353,6 @@ def test_the_leader_says_that_there_are_too_few_and_takes_it_back():
     assert lead(view_of(leader="a.1", nodes={"a.1": 0}, short=short)).actions == ()
     (word,) = lead(view_of(leader="a.1", nodes={"a.1": 0, "b.1": 0}, short=short)).actions
     assert word.transaction.then == (Delete(KEYS.short),)
-
-
-def test_the_join_timeout_runs_only_while_there_are_too_few():
-    late = NOW + SETTINGS.join_timeout_s
-    broken = Broken(1, BreakKind.LOST, "lost c")
-    stopped = replace(offer("a", 29500), stopped=1)
-    me = member(stopped=1, published=stopped, offer=stopped)
-    enough = {"leader": "b.1", "made": generation(), "broken": broken, "is_whole": False}
-    assert actions(view_of(**enough), me, SETTINGS, now=late) == ()
-    short = view_of(short=Short(1, 2), **enough)
-    assert isinstance(actions(short, me, SETTINGS, now=late)[0], Leave)
-    assert decide(view_of(**enough), me, NOW, SETTINGS, KEYS).me.waiting_since is None
-    assert decide(short, replace(me, waiting_since=None), NOW, SETTINGS, KEYS).me.waiting_since == NOW
 
 
 def test_nobody_runs_out_of_time_in_a_last_call_that_is_longer():
@@ -454,81 +461,6 @@ def test_a_leader_that_does_not_know_how_long_a_node_had_run_does_not_hold_its_l
     assert (dict(made.arrivals.losses), made.arrivals.joins) == ({"c": 1}, 0)
     again = made_by(over({"a.1": 1, "b.1": 1}, losses=(("c", 4),), ran_s=None))
     assert dict(again.arrivals.losses) == {"c": 4}
-
-
-# What a loss is the cause of
-
-
-def test_a_worker_that_aborts_because_its_peer_is_gone_costs_no_restart():
-    for kind in (FailureKind.CRASH, FailureKind.EXIT, FailureKind.HANG, FailureKind.TIMEOUT):
-        aborted = failed("a.1", 0, kind)
-        made = made_by(judge(aborted, {"a.1": aborted}, nodes=("a.1", "b.1"), max_restarts=0))
-        assert (made.restarts, made.after, made.lost) == (0, None, ("c",))
-
-
-def test_an_exception_of_the_program_is_the_cause_although_a_node_is_lost():
-    raised = failed("a.1", 0)
-    assert made_by(judge(raised, {"a.1": raised}, nodes=("a.1", "b.1"))).restarts == 1
-
-
-def test_a_node_that_told_of_its_failure_before_it_was_lost_is_to_blame():
-    aborted = failed("c.1", 17, FailureKind.CRASH)
-    made = made_by(judge(aborted, nodes=("a.1", "b.1")))
-    assert (made.restarts, made.after.cause) == (1, aborted)
-
-
-def test_a_node_that_goes_after_it_has_stopped_because_of_a_failure_was_not_the_cause_of_it():
-    for kind in (FailureKind.CRASH, FailureKind.EXIT, FailureKind.HANG, FailureKind.TIMEOUT):
-        left = failed("a.1", 0, kind)
-        decision = judge(left, {"a.1": left}, parting=["c.1"], max_restarts=0)
-        assert ended_by(decision).failure == left
-        made = made_by(judge(left, {"a.1": left}, parting=["c.1"]))
-        assert (made.restarts, made.after.cause, made.lost) == (1, left, ())
-
-
-def test_what_a_node_told_before_it_went_still_counts():
-    lost_peer, cause = failed("a.1", 0, FailureKind.COMMUNICATION), failed("c.1", 17, FailureKind.EXCEPTION)
-    made = made_by(judge(lost_peer, {"a.1": lost_peer, "c.1": cause}, parting=["c.1"]))
-    assert (made.restarts, made.after.cause, made.after.victims) == (1, cause, 1)
-
-
-# A node that fails where the others are fine
-
-AGAIN = {"where": "train.py:3 in main", "exception": "ValueError", "ran_s": 1.0}
-PAST = {"signature": "ValueError at train.py:3 in main", "restarts": 1, "node": "b.1", "blames": 1}
-
-
-def test_a_failure_of_an_earlier_generation_is_not_told_of_one_that_the_node_never_ran():
-    """It was cut off while the next generation began and broke; then it comes back, and says that it runs nothing."""
-    broken = Broken(2, BreakKind.FAILED, "b failed", failed("b.1", 1))
-    view = view_of(leader="b.1", made=generation(2), broken=broken, is_whole=False)
-
-    def told(stopped):
-        decision = decide(view, member(stopped=stopped, failure=failed("a.1", 0)), NOW, SETTINGS, KEYS)
-        return msgspec.json.decode(written(decision.actions[0], KEYS.node("a.1")).value, type=Node)
-
-    assert (told(1).stopped, told(1).failure) == (2, None)
-    assert told(2).failure is not None, "of one that it ran, it is"
-
-
-def test_a_node_that_alone_fails_twice_at_the_same_line_is_left_out():
-    made = made_by(judge(failed("b.1", 9, **AGAIN), **PAST))
-    assert [each.node for each in made.members] == ["a.1", "c.1"]
-    assert (made.past.left_out, made.restarts) == (("b.1",), 2)
-
-
-def test_it_is_the_program_where_another_node_fails_there_or_too_few_are_left():
-    assert "twice" in ended_by(judge(failed("b.1", 9, **AGAIN), **{**PAST, "node": "c.1"})).reason
-    also = {"b.1": failed("b.1", 9, **AGAIN), "c.1": failed("c.1", 17, **AGAIN)}
-    assert "twice" in ended_by(judge(also["b.1"], also, **PAST)).reason
-    needed = replace(SETTINGS, min_nodes=3)
-    assert "twice" in ended_by(judge(failed("b.1", 9, **AGAIN), settings=needed, **PAST)).reason
-
-
-def test_a_node_that_lacks_a_module_is_left_out_and_a_syntax_error_ends_the_job():
-    missing = failed("b.1", 9, hopeless="a module that is missing", exception="ModuleNotFoundError")
-    assert made_by(judge(missing)).past.left_out == ("b.1",)
-    assert ended_by(judge(failed("b.1", 9, hopeless="a syntax error", exception="SyntaxError")))
 
 
 # Two programs under one run id
