@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.report.entries import Log, parse_line, read_log
-from holdfast.report.joining import agent_names, linked, run_of, together
-from holdfast.report.records import Activity, Outcome, Run
+from holdfast.report.joining import run_of
+from holdfast.report.records import Activity, Outcome
 from holdfast.report.timeline import Presence, node_of
 from holdfast.run_directory import RunDirectory
 
@@ -74,13 +74,6 @@ def test_nodes_that_come_and_go_cost_no_training(tmp_path):
     assert spent(told(run))[Activity.TRAINING] == 300
 
 
-def test_a_node_that_was_stopped_because_another_failed_has_lost_its_time_too(tmp_path):
-    nodes = [told(written) for written in written_runs.four_nodes(tmp_path)]
-    for written in run_of(nodes).nodes:
-        assert Activity.TRAINING not in spent(written)
-        assert spent(written)[Activity.LOST] == 1140
-
-
 def test_without_an_end_and_with_a_living_agent_the_run_goes_on(tmp_path):
     written = written_runs.killed_agent(tmp_path)
     node = told(written, Presence(is_alive=True, monotonic=written.now + 50))
@@ -121,97 +114,6 @@ def test_the_cause_without_a_verdict_is_the_first_that_is_nobodys_victim(tmp_pat
     assert (verdict.cause.rank, verdict.victims) == (1, 1)
 
 
-def test_the_verdict_of_a_run_is_the_one_that_ended_it(tmp_path):
-    run = run_of([told(written) for written in written_runs.four_nodes(tmp_path, kind="killed")])
-    assert (run.verdict.decision, run.verdict.cause.rank, run.verdict.victims) == ("stop", 5, 3)
-    assert [each.key for each in run.rounds] == [("generation", 1), ("generation", 2)]
-    assert {len(each.attempts) for each in run.rounds} == {4}
-
-
-def test_nodes_are_aligned_by_the_attempts_that_they_share_whatever_their_clocks_say(tmp_path):
-    run = run_of([told(written) for written in written_runs.four_nodes(tmp_path)])
-    begins = {
-        round(node.attempts[0].begin_s + offset, 6) for node, offset in zip(run.nodes, run.offsets_s(), strict=True)
-    }
-    assert len(begins) == 1
-    assert min(run.offsets_s()) == 0
-
-
-def test_a_run_id_that_is_used_twice_names_two_jobs(tmp_path):
-    earlier, later = (
-        [told(written) for written in written_runs.four_nodes(tmp_path, random=random)] for random in ("aa", "bb")
-    )
-    assert together(earlier[0], [*later, *earlier[1:]]) == earlier
-    assert together(later[0], [*later[1:], *earlier]) == later
-
-
-def test_nodes_without_a_common_id_are_joined_only_where_no_doubt_is_left(tmp_path):
-    first, second = (told(written) for written in written_runs.two_told(tmp_path))
-    assert linked(first, second)
-    assert together(second, [first]) == [second, first]
-    for place, difference in enumerate(
-        (
-            {"master": "node0:29501"},
-            {"command": ["other.py"]},
-            {"run_id": "job8"},
-            {"wall": written_runs.START + 1000},
-            {"wall": written_runs.START - 1000},
-            {"job": "f00d"},
-        )
-    ):
-        for other in map(told, written_runs.two_told(tmp_path, random=f"{place}", **difference)):
-            assert together(first, [other]) == [first], difference
-            assert together(other, [first]) == [other], difference
-
-
-def test_where_two_claim_the_same_place_neither_is_joined(tmp_path):
-    first, second = (told(written) for written in written_runs.two_told(tmp_path))
-    # Two jobs cannot have one master at the same time: a clock is wrong.
-    earlier = [told(written) for written in written_runs.two_told(tmp_path, random="b", wall=written_runs.START - 60)]
-    assert together(first, [*earlier, second]) == [first]
-    long_ago = [told(written) for written in written_runs.two_told(tmp_path, random="c", wall=written_runs.START - 999)]
-    assert together(first, [*long_ago, second]) == [first, second]
-    assert together(long_ago[1], [first, second, long_ago[0]]) == long_ago[::-1]
-
-
-def test_a_machine_that_was_lost_and_came_back_is_not_a_fourth_node(tmp_path):
-    run = run_of([told(written) for written in written_runs.three_machines(tmp_path)])
-    assert (run.outcome, run.nodes_at_once(), len(run.nodes)) == (Outcome.SUCCEEDED, 3, 4)
-    assert agent_names(run.nodes) == ["machine1", "machine2", "machine3 (agent 2)", "machine3 (agent 1)"]
-    lost = run.nodes[-1]
-    assert (lost.outcome, lost.attempts[0].outcome) == (Outcome.LOST, Outcome.LOST)
-    assert spent(lost)[Activity.LOST] == 20, "until the others stopped because of it"
-    assert sum(lost.time_s().values()) == pytest.approx(lost.length_s)
-    (note,) = run.notes
-    assert note.startswith("machine3 (agent 1) was lost in generation 1")
-    assert note.endswith("The other nodes continued without it.")
-
-
-def test_an_agent_that_was_in_the_last_generation_and_wrote_no_end_may_still_run(tmp_path):
-    nodes = [told(written) for written in written_runs.three_machines(tmp_path)]
-    (last,) = (node for node in nodes if node.host == "machine2")
-    last.outcome = Outcome.UNKNOWN
-    run = run_of(nodes)
-    assert last.outcome is Outcome.UNKNOWN
-    assert any(note.startswith("machine2 has recorded no end.") for note in run.notes)
-
-
-def test_agents_are_aligned_through_others_in_whichever_order_they_come(tmp_path):
-    """The first two share no attempt. Only the third has one with each of them."""
-    one, _, lost, back = (told(written) for written in written_runs.three_machines(tmp_path))
-    run = Run(run_id="", outcome=Outcome.SUCCEEDED, nodes=[lost, back, one])
-    begins = dict(zip(("lost", "back", "one"), run.offsets_s(), strict=True))
-    assert begins["lost"] == pytest.approx(begins["one"])
-    assert begins["back"] + back.attempts[0].begin_s == pytest.approx(begins["one"] + one.attempts[2].begin_s)
-
-
-def test_the_parts_of_a_told_job_have_all_to_succeed(tmp_path):
-    first, second = (told(written) for written in written_runs.two_told(tmp_path))
-    for outcome in (Outcome.FAILED, Outcome.LOST, Outcome.INTERRUPTED, Outcome.RUNNING, Outcome.UNKNOWN):
-        second.outcome = outcome
-        assert run_of([first, second]).outcome is outcome
-
-
 def test_the_budget_is_the_jobs_and_not_the_nodes_own(tmp_path):
     run = written_runs.WrittenNode(tmp_path, max_restarts=1)
     run.starts(generation=1, max_restarts=5).ends("failed", 9).starts(restart=1, generation=2, max_restarts=5)
@@ -227,24 +129,6 @@ def test_warnings_are_told_and_events_of_later_versions_are_passed_over(tmp_path
         ("disk is full", None, 1),
     ]
     assert (node.skipped_lines, len(node.attempts), node.outcome) == (0, 1, Outcome.SUCCEEDED)
-
-
-def test_lines_that_nobody_understands_are_skipped_and_counted(tmp_path):
-    written = written_runs.success(tmp_path)
-    for line in (
-        "{",
-        "[]",
-        "null",
-        '"text"',
-        '{"name": 7}',
-        "\udcff\udcfe",
-        "[" * 99_999,
-    ):
-        written.line(line)
-    written.line("")
-    written.line(json.dumps({"name": "watchdog", "source": "AGENT", "timestamp": 1, "metadata": {}}))
-    node = told(written)
-    assert (node.skipped_lines, node.outcome) == (7, Outcome.SUCCEEDED)
 
 
 @pytest.mark.parametrize("nonsense", [None, "text", [], {}, -1, 1e400, float("nan"), 10**400, True, ["x", None]])
