@@ -9,8 +9,6 @@ import time
 import pytest
 
 from holdfast.agent.timers import ENABLE_FILE_TIMER, TIMER_FILE, Timers
-from holdfast.errors import ProcessFailure
-from holdfast.errors.kind import FailureKind
 from holdfast.watchdog import FileTimerRequest
 
 
@@ -56,11 +54,7 @@ def test_a_worker_that_took_too_long_is_asked_ended_and_explained(timers, monkey
         _, status = os.waitpid(worker, 0)
     assert asked == [worker]
     assert os.WTERMSIG(status) == 9
-    failure = ProcessFailure(0, worker, -9, "")
-    timers.explain(failure, lambda: "/srv/train.py:7")
-    assert failure.message == "a timer expired in loading; the watchdog ended the worker"
-    assert (failure.kind, failure.where) == (FailureKind.TIMEOUT, "/srv/train.py:7")
+    assert timers.expired_in(worker) == "loading"
+    assert timers.expired_in(os.getpid()) is None
     timers.begin(envs)
-    again = ProcessFailure(0, worker, -9, "")
-    timers.explain(again, lambda: "")
-    assert again.kind is not FailureKind.TIMEOUT, "the next attempt begins anew"
+    assert timers.expired_in(worker) is None, "the next attempt begins anew"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import time
 
@@ -16,15 +15,14 @@ from holdfast.agent.simple import SimpleElasticAgent
 from holdfast.agent.state import WorkerState
 from holdfast.agent.survivors import Survivors
 from holdfast.agent.timers import Timers
-from holdfast.agent.uninterruptible import UninterruptibleWatch, timeout_from_environment
-from holdfast.logger import get_logger
+from holdfast.agent.uninterruptible import UninterruptibleWatch, refuse_beside, timeout_from_environment
+from holdfast.agent.wait import Wait
 from holdfast.metrics import prof
 from holdfast.processes.context import SHUTDOWN_TIMEOUT_S
-from holdfast.processes.interruption import SignalException, SignalWakeUp, Uninterrupted, handlers
+from holdfast.processes.interruption import SignalException, Uninterrupted, handlers
 from holdfast.processes.starting import start_processes
 from holdfast.run_directory import RunDirectory
 from holdfast.settings import EXIT_BARRIER_TIMEOUT_S
-from holdfast.waiting import poll_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from holdfast.agent.core_model import Event
+    from holdfast.agent.findings import Investigation
     from holdfast.agent.group import WorkerGroup, WorkerSpec
     from holdfast.agent.health import HealthCheckServer
     from holdfast.errors import ProcessFailure
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
 
 PREFIX_TEMPLATE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
 PAGE = "HOLDFAST_WORKER_PAGE"
-
-log = get_logger(__name__)
 
 
 class LocalElasticAgent(SimpleElasticAgent):
@@ -77,7 +74,6 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._pcontext: PContext | None = None
         run_id = self._worker_group.spec.rdzv_handler.get_run_id
         self._timers = Timers(run_id, self._event_writer.watchdog)
-        self._has_asked_others = False
         self._seen: RunProcsResult | None = None
         settings = self._settings
         self._stop_grace_s = settings.stop_grace if stop_grace is None else stop_grace
@@ -85,6 +81,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         hang_timeout_s = settings.hang_timeout if hang_timeout is None else hang_timeout
         self._inspection = Inspection(self._worker_group, self._run_events, hang_timeout_s)
         self._survivors = Survivors(self._worker_group, self._run_events)
+        self._investigation: Investigation | None = None
         self._hang_node: int | None = None
         warm = settings.warm if warm is None else warm
         self._template: Template | None = None
@@ -102,7 +99,8 @@ class LocalElasticAgent(SimpleElasticAgent):
             if self._template is not None:
                 self._template.start()  # its imports take as long as the rendezvous, or longer
             result = super().run(role)
-            self._show_survivors(result)
+            if self._investigation is not None:
+                self._investigation.show_survivors(result)
             return result
         finally:
             if self._health_check_server is not None:
@@ -151,11 +149,13 @@ class LocalElasticAgent(SimpleElasticAgent):
 
             hint = "; it is not a program, or has no #! line" if error.errno == errno.ENOEXEC else ""
             raise InputError(f"cannot start {error.filename or spec.entrypoint!r}: {error.strerror}{hint}") from error
-        self._has_asked_others = False
+        from holdfast.agent.findings import Investigation
+
         self._hang_node = None
         run = self._run_directory()
         self._inspection.begin(self._pcontext, pages, run)
-        self._survivors.begin(self._pcontext.pids(), pages, run)
+        self._survivors.begin(self._pcontext, pages, run)
+        self._investigation = Investigation(worker_group, self._timers, self._survivors, self._inspection)
         place = os.devnull if run is None else run.path
         if place != self._registered:
             from holdfast.events.run_index import register
@@ -166,33 +166,14 @@ class LocalElasticAgent(SimpleElasticAgent):
 
     def _before_start(self, context: PContext) -> None:
         context.template = self._template
-        context.before_stop = self._before_stop
+        context.before_stop = self._survivors.before_stop
         context.will = self._worker_group.spec.rdzv_handler.last_will()
         context.strict_exit = self._worker_group.spec.strict_exit
         self._worker_group.spec.rdzv_handler.on_lease(context.fence)
 
-    def _before_stop(self, running: list[int]) -> None:
-        self._ask_where(running, "a worker failed, so the others were stopped")
-
     def _look_before_stop(self, reason: str) -> None:
         if self._pcontext is not None and not self._inspection.has_seen_hang:
-            self._ask_where(self._pcontext.running(), reason)
-
-    def _ask_where(self, running: list[int], reason: str) -> None:
-        assert self._pcontext is not None
-        now = time.time()
-        self._pcontext.disturbed(self._survivors.take(running, reason), now)
-
-    def _show_survivors(self, result: RunResult) -> None:
-        """Add to the root cause where the other workers were. Only on a single node.
-
-        Several nodes show the same text, and none knows where the others' workers were. For them, the report has it.
-        """
-        if not result.is_failed() or not result.failures or (self._worker_group.group_world_size or 1) > 1:
-            return
-        from holdfast.errors.failure import in_order
-
-        in_order(result.failures)[0][1].survivors = tuple(self._survivors.where())
+            self._survivors.take(self._pcontext.running(), reason)
 
     def _event_log_path(self) -> str | None:
         run = self._run_directory()
@@ -207,61 +188,37 @@ class LocalElasticAgent(SimpleElasticAgent):
 
     def _wait_for_change(self, worker_group: WorkerGroup) -> None:
         assert self._pcontext is not None
-        poll = select.poll()
-        poll.register(self._pcontext, select.POLLIN)
-        self._timers.register(poll)
-        for source in (self._unserved_store(worker_group), worker_group.spec.rdzv_handler.fileno()):
-            if source is not None:
-                poll.register(source, select.POLLIN)
+        handler = worker_group.spec.rdzv_handler
+        wait = Wait()
+        for source in (self._pcontext, _unserved_store(worker_group), handler.fileno()):
+            wait.add(source)
+        self._timers.register(wait.poll)
+        wait.at_most(0.0 if self._pcontext.has_news else None)
+        wait.at_most(self._timers.wait_s())
+        wait.until(self._state.until)
+        wait.at_most(worker_group.spec.monitor_interval if handler.needs_polling else None)
+        wait.at_most(None if self._stuck_watch is None else self._stuck_watch.interval_s)
         if self._state.phase is Phase.RUNNING:  # workers that are being stopped are not inspected
-            self._inspection.register(poll)
-        waits_s = self._waits_s(worker_group.spec)
-        with Uninterrupted(), SignalWakeUp() as signals:
-            if signals.fd is not None:
-                poll.register(signals.fd, select.POLLIN)
-            handlers.raise_pending(sections=1)
-            poll.poll(poll_ms(min(waits_s, default=None)))
-
-    def _waits_s(self, spec: WorkerSpec) -> list[float]:
-        """The times until events that no descriptor reports."""
-        assert self._pcontext is not None
-        look_in_s = self._inspection.wait_s() if self._state.phase is Phase.RUNNING else None
-        until = self._state.until
-        waits_s = (
-            0.0 if self._pcontext.has_news else None,
-            self._timers.wait_s(),
-            None if until is None else max(0.0, until - time.monotonic()),
-            spec.monitor_interval if spec.rdzv_handler.needs_polling else None,
-            None if self._stuck_watch is None else self._stuck_watch.interval_s,
-            look_in_s,
-        )
-        return [wait_s for wait_s in waits_s if wait_s is not None]
+            self._inspection.register(wait.poll)
+            wait.at_most(self._inspection.wait_s())
+        wait.run()
 
     def _serve_store(self, worker_group: WorkerGroup) -> None:
         """Start the store only when a client connects: most of its imports then run while workers import torch."""
 
-    def _unserved_store(self, worker_group: WorkerGroup) -> TorchStoreServer | None:
-        store = None if worker_group.hosting is None else worker_group.hosting.store
-        return None if store is None or store.is_started else store
-
     @prof
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         assert self._pcontext is not None
-        store = self._unserved_store(worker_group)
+        store = _unserved_store(worker_group)
         if store is not None and store.has_clients():
             store.start()
-        self._timers.look(self._ask_overdue)
+        self._timers.look(self._survivors.take_overdue)
         ended = self._seen = self._pcontext.wait(0)
         if ended is None:
             return RunResult(WorkerState.HEALTHY)
         if self._pcontext.is_fenced and not ended.is_failed():
             return RunResult(WorkerState.STOPPED)
         return self._result_of(worker_group, ended)
-
-    def _ask_overdue(self, pids: list[int]) -> None:
-        assert self._pcontext is not None
-        local_ranks = [rank for rank, pid in self._pcontext.pids().items() if pid in pids]
-        self._survivors.take_overdue(local_ranks, "a timer expired")
 
     def _look(self, worker_group: WorkerGroup) -> Event | None:
         news = super()._look(worker_group)
@@ -272,14 +229,13 @@ class LocalElasticAgent(SimpleElasticAgent):
     def _first_failure(self, worker_group: WorkerGroup) -> Event | None:
         """A worker has failed, and the keeper stops the others. Other nodes need not wait until they are gone."""
         assert self._pcontext is not None
+        assert self._investigation is not None
         failure = self._pcontext.first_failure()
         if failure is None:
             return None
-        self._explain(failure)
-        failures = {worker_group.workers[failure.local_rank].global_rank: failure}
+        failures = self._investigation.explained({failure.local_rank: failure})
         if worker_group.spec.rdzv_handler.counts_restarts:
-            self._ask_others_after_timeout(failures)
-            self._survivors.accuse(failures)
+            failures = self._investigation.accused(failures)
         self._result = RunResult(WorkerState.UNHEALTHY, failures=failures)
         return WorkerExited()
 
@@ -288,7 +244,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         assert self._pcontext is not None
         hang = self._inspection.look()
         if hang is None:
-            if self._is_stuck():
+            if self._stuck_watch is not None and self._stuck_watch.has_found(self._pcontext.pids().values()):
                 return SetFailed(*_judged(self._result, worker_group), is_stuck=True)
             # The inspection may have read the end of the round. Nothing else wakes this agent up for it.
             return self._news_of_the_round()
@@ -304,50 +260,22 @@ class LocalElasticAgent(SimpleElasticAgent):
     def _result_of(self, worker_group: WorkerGroup, ended: RunProcsResult) -> RunResult:
         """The result of a set that ended, by global rank."""
         ranks = {worker.local_rank: worker.global_rank for worker in worker_group.workers}
-        self._warn_of_late_crashes(ranks, ended)
+        if ended.late_crashes:
+            from holdfast.agent.late_crashes import warn_of
+
+            crashes = {ranks[local_rank]: crash for local_rank, crash in ended.late_crashes.items()}
+            warn_of(crashes, self._told_late_crashes, self._run_events)
         if not ended.is_failed():
             return RunResult(
                 WorkerState.SUCCEEDED,
                 return_values={ranks[local_rank]: value for local_rank, value in ended.return_values.items()},
             )
-        for failure in ended.failures.values():
-            self._explain(failure)
-        failures = {ranks[local_rank]: failure for local_rank, failure in ended.failures.items()}
-        if not self._has_asked_others:
-            self._ask_others_after_timeout(failures)
-        self._survivors.accuse(failures)
+        assert self._investigation is not None
         return RunResult(
             WorkerState.FAILED,
-            failures=failures,
+            failures=self._investigation.accused(self._investigation.explained(ended.failures)),
             terminated={ranks[local_rank]: code for local_rank, code in ended.terminated.items()},
         )
-
-    def _warn_of_late_crashes(self, ranks: dict[int, int], ended: RunProcsResult) -> None:
-        """Warn of crashes after a successful end: they are not failures, but the user should know."""
-        for local_rank, crash in ended.late_crashes.items():
-            if crash.pid in self._told_late_crashes:
-                continue
-            self._told_late_crashes.add(crash.pid)
-            text = (
-                f"rank {ranks[local_rank]} (pid {crash.pid}) crashed with {crash.signal_name()} while its interpreter "
-                "shut down, after its program had succeeded: this counts as a success, unless you give --strict-exit. "
-                "With torch, call torch.distributed.destroy_process_group() at the end of the program"
-            )
-            log.warning("%s", text)
-            self._run_events.late_crash(ranks[local_rank], crash, text)
-
-    def _ask_others_after_timeout(self, failures: dict[int, ProcessFailure]) -> None:
-        """After a timeout, ask where the other nodes' workers are. Reporting the failure would stop them."""
-        from holdfast.errors.failure import in_order
-        from holdfast.errors.kind import FailureKind, says_timeout
-
-        self._has_asked_others = True
-        _, failure = in_order(failures)[0]
-        if failure.kind is FailureKind.COMMUNICATION and says_timeout(failure.message):
-            from holdfast.errors.summary import gist
-
-            why = gist(failure)
-            self._survivors.add(self._inspection.ask_after_timeout(why, self._survivors.ranks_here()), why)
 
     def _report(self, failures: Mapping[int, ProcessFailure]) -> None:
         super()._report(failures)
@@ -361,19 +289,6 @@ class LocalElasticAgent(SimpleElasticAgent):
 
     def _node_of_failure(self) -> int | None:
         return self._hang_node
-
-    def _is_stuck(self) -> bool:
-        assert self._pcontext is not None
-        if self._stuck_watch is None:
-            return False
-        pid = self._stuck_watch.look(self._pcontext.pids().values(), time.monotonic())
-        if pid is not None:
-            stuck_s = self._stuck_watch.timeout_s
-            log.error("PID %s has been stuck in the kernel for %s s; a restart cannot help", pid, stuck_s)
-        return pid is not None
-
-    def _explain(self, failure: ProcessFailure) -> None:
-        self._timers.explain(failure, lambda: self._survivors.place_of(failure.local_rank))
 
     def _before_exit_barrier(self) -> None:
         self._inspection.workers_ended()
@@ -396,7 +311,7 @@ class LocalElasticAgent(SimpleElasticAgent):
     def _stop_workers(self, worker_group: WorkerGroup) -> None:
         del worker_group
         self._end_attempt(signal.SIGTERM, self._shutdown_timeout)
-        self._raise_if_stuck()
+        refuse_beside(() if self._pcontext is None else self._pcontext.stuck)
         if self._worker_group.spec.rdzv_handler.counts_restarts:
             self._survivors.keep()  # the next start may be far off; a single node starts again at once
 
@@ -407,38 +322,24 @@ class LocalElasticAgent(SimpleElasticAgent):
             self._timers.close()
             # A node that leaves gives back its lease, and the other nodes go on.
             if self._is_interrupted and self._worker_group.spec.rdzv_handler.counts_restarts:
-                self._raise_if_stuck()
+                refuse_beside(() if self._pcontext is None else self._pcontext.stuck)
         self._survivors.keep()
-
-    def _raise_if_stuck(self) -> None:
-        if self._pcontext is None or not self._pcontext.stuck:
-            return
-        from holdfast.errors.tree import InfrastructureError
-
-        pids = ", ".join(map(str, self._pcontext.stuck))
-        raise InfrastructureError(
-            f"SIGKILL did not end PID {pids}, which is stuck in the kernel or belongs to another user; the job ends, "
-            "because no new worker may run beside it"
-        )
 
     def _end_attempt(self, death_sig: signal.Signals, timeout: float) -> None:
         try:
             if self._pcontext is not None:
-                self._close(self._pcontext, death_sig, timeout)
-        finally:
-            # After the workers have ended: a worker that leaves a timed section while it exits looks for the pipe.
-            self._timers.attempt_ended()
-
-    def _close(self, context: PContext, death_sig: signal.Signals, timeout: float) -> None:
-        try:
-            context.close(death_sig, timeout)
+                self._pcontext.close(death_sig, timeout)
         except SignalException:
             if self._is_interrupted:
                 # A second signal means: stop now. A third signal cannot make this faster, and must not let this node
                 # leave before the workers are gone.
+                assert self._pcontext is not None
                 with Uninterrupted():
-                    context.close(timeout=0)
+                    self._pcontext.close(timeout=0)
             raise
+        finally:
+            # After the workers have ended: a worker that leaves a timed section while it exits looks for the pipe.
+            self._timers.attempt_ended()
 
     # Health
 
@@ -457,3 +358,8 @@ def _judged(result: RunResult, worker_group: WorkerGroup) -> tuple[Fault, str]:
     from holdfast.agent.verdicts import fault_of, outline
 
     return fault_of(result, worker_group.workers[0]), outline(result)
+
+
+def _unserved_store(worker_group: WorkerGroup) -> TorchStoreServer | None:
+    store = None if worker_group.hosting is None else worker_group.hosting.store
+    return None if store is None or store.is_started else store

@@ -15,11 +15,11 @@ from holdfast.processes.interruption import SignalException
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from holdfast.agent.group import WorkerGroup
     from holdfast.agent.run_events import RunEvents
-    from holdfast.errors import ProcessFailure
+    from holdfast.processes import PContext
     from holdfast.run_directory import RunDirectory
     from holdfast.stacks.dump import Dump
     from holdfast.stacks.grouping import Group
@@ -42,6 +42,7 @@ class Survivors:
         self._group = group
         self._run_events = run_events
         self._run_dir: RunDirectory | None = None
+        self._context: PContext | None = None
         self._pids: Mapping[int, int] = {}
         self._pages: Mapping[int, str] = {}
         self._ranks: Mapping[int, int] = {}
@@ -54,28 +55,35 @@ class Survivors:
         self._dump: Dump | None = None
         self._is_kept = False
 
-    def begin(self, pids: Mapping[int, int], pages: Mapping[int, str], run_dir: RunDirectory | None) -> None:
+    def begin(self, context: PContext, pages: Mapping[int, str], run_dir: RunDirectory | None) -> None:
         """Begin an attempt, and keep what was seen in the last one, if that is not done yet."""
         import holdfast.stacks.asking  # noqa: F401 - when it is needed, there is no time to import it
 
         self.keep()
-        self._pids, self._pages, self._run_dir = dict(pids), pages, run_dir
+        self._context, self._pids, self._pages, self._run_dir = context, context.pids(), pages, run_dir
         self._ranks = {worker.local_rank: worker.global_rank for worker in self._group.workers}
         self._texts, self._dump, self._failed, self._elsewhere = {}, None, set(), {}
         self._reason, self._at = "", 0.0
         self._asked = set()
         self._is_kept = False
 
-    def take(self, local_ranks: Iterable[int], reason: str) -> list[int]:
+    def before_stop(self, local_ranks: list[int]) -> None:
+        """Ask the workers that still run where they are: another one failed, and they are about to be stopped."""
+        self.take(local_ranks, "a worker failed, so the others were stopped")
+
+    def take(self, local_ranks: Iterable[int], reason: str) -> None:
         """Ask these workers where they are, just before they are stopped. Each is asked once in an attempt.
 
-        Returns those that were running when the signal reached them.
+        Those that were running when the signal reached them are marked: what it does to them is not their failure.
         """
-        return self._take(local_ranks, reason, ASK_MAX_S, spares_pauses=True)
+        assert self._context is not None
+        now = time.time()
+        self._context.disturbed(self._take(local_ranks, reason, ASK_MAX_S, spares_pauses=True), now)
 
-    def take_overdue(self, local_ranks: Iterable[int], reason: str) -> None:
-        """The same for workers that have failed already and are about to be killed for it."""
-        self._take(local_ranks, reason, OVERDUE_ASK_MAX_S, spares_pauses=False)
+    def take_overdue(self, pids: Collection[int]) -> None:
+        """Ask the workers with these pids: their timer has expired, and they are about to be killed for it."""
+        local_ranks = [rank for rank, pid in self._pids.items() if pid in pids]
+        self._take(local_ranks, "a timer expired", OVERDUE_ASK_MAX_S, spares_pauses=False)
 
     def _take(self, local_ranks: Iterable[int], reason: str, limit_s: float, *, spares_pauses: bool) -> list[int]:
         wanted = [rank for rank in local_ranks if rank in self._pids and rank not in self._asked]
@@ -112,20 +120,17 @@ class Survivors:
                 self._texts[rank] = f"{STATE}{what}: {kernel_facts(target.pid)}\n"
         return [rank for rank, answer in answers.items() if answer.is_whole or not is_ending(self._pids[rank])]
 
-    def accuse(self, failed: Mapping[int, ProcessFailure]) -> None:
-        """Take in workers' failures by global rank. If they only lost a peer, add to the cause who was not waiting."""
-        from holdfast.errors.failure import in_order
-        from holdfast.errors.kind import FailureKind
+    def exclude(self, failed: Iterable[int]) -> None:
+        """Take in which global ranks have failed: these are no survivors, and their stacks say nothing."""
+        self._failed.update(failed)
 
-        self._failed |= failed.keys()
-        _, cause = in_order(failed)[0]
-        if cause.kind is not FailureKind.COMMUNICATION or not self._has_seen():
-            return
+    def accusation(self) -> str:
+        """Who was not waiting for the others, if the workers that failed only lost a peer; "" if that is unknown."""
+        if not self._has_seen():
+            return ""
         from holdfast.stacks.judgement import suspects
 
-        sentence = suspects(*self._seen(), self._failed).sentence
-        if sentence:
-            cause.message = f"{cause.message.rstrip()}\n{sentence}"
+        return suspects(*self._seen(), self._failed).sentence
 
     def place_of(self, local_rank: int) -> str:
         """The line of the user's code that a worker was at: "train.py:12 in step"; "" if unknown."""

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from select import poll
 
-    from holdfast.errors import ProcessFailure
     from holdfast.watchdog import FileTimerRequest, FileTimerServer
 
 ENABLE_FILE_TIMER = "TORCHELASTIC_ENABLE_FILE_TIMER"
@@ -71,15 +70,9 @@ class Timers:
             before_kill(overdue)
         self._server.expire(now)
 
-    def explain(self, failure: ProcessFailure, where: Callable[[], str]) -> None:
-        """Say of a worker that was ended here why it was, unless it has recorded a failure of its own."""
-        scopes = self._expired.get(failure.pid)
-        if scopes is not None and not failure.has_error_file():
-            from holdfast.errors.kind import FailureKind
-
-            failure.message = f"a timer expired in {scopes}; the watchdog ended the worker"
-            failure.kind = FailureKind.TIMEOUT
-            failure.where = failure.where or where()
+    def expired_in(self, pid: int) -> str | None:
+        """The section in which a timer of this worker expired in this attempt; None if none did."""
+        return self._expired.get(pid)
 
     def last_progress(self) -> float:
         """The time of the last progress: the watchdog's, or else now, because an agent that only waits is healthy."""

@@ -8,17 +8,21 @@ timeout is given: only polling shows how long a state has lasted.
 from __future__ import annotations
 
 import os
+import time
 
 from holdfast import procfs
+from holdfast.logger import get_logger
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
 TIMEOUT_VARIABLE = "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT"
 
 LOOKS_PER_TIMEOUT = 10
 """How many times a worker's state is checked in one timeout."""
+
+log = get_logger(__name__)
 
 
 class UninterruptibleWatch:
@@ -35,6 +39,29 @@ class UninterruptibleWatch:
         stuck = {pid for pid in pids if self._state_of(pid) == "D"}
         self._since = {pid: self._since.get(pid, now) for pid in stuck}
         return next((pid for pid, since in self._since.items() if now - since >= self.timeout_s), None)
+
+    def has_found(self, pids: Iterable[int]) -> bool:
+        """Look now, and log an error about a process that has been stuck for too long."""
+        pid = self.look(pids, time.monotonic())
+        if pid is not None:
+            log.error("PID %s has been stuck in the kernel for %s s; a restart cannot help", pid, self.timeout_s)
+        return pid is not None
+
+
+def refuse_beside(stuck: Collection[int]) -> None:
+    """Refuse to go on beside processes that SIGKILL did not end.
+
+    Raises:
+        InfrastructureError: there is one.
+    """
+    if not stuck:
+        return
+    from holdfast.errors.tree import InfrastructureError
+
+    raise InfrastructureError(
+        f"SIGKILL did not end PID {', '.join(map(str, stuck))}, which is stuck in the kernel or belongs to another "
+        "user; the job ends, because no new worker may run beside it"
+    )
 
 
 def timeout_from_environment() -> float:

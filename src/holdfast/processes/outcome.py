@@ -92,8 +92,10 @@ class Outcome:
                 try:
                     result.return_values[rank] = return_value(rank)
                 except Exception as error:  # noqa: BLE001 - unpickling a value runs the user's code
-                    result.failures[rank] = self._failure(rank, exit_)
-                    result.failures[rank].message = f"its return value cannot be read: {error!r}"
+                    from holdfast.errors import ProcessFailure
+
+                    unread = f"its return value cannot be read: {error!r}"
+                    result.failures[rank] = ProcessFailure.of(self._failure(rank, exit_).record.replace(message=unread))
             elif exit_.code != 0 and (self._on_its_own(rank, exit_) or self._had_failed(rank, exit_)):
                 result.failures[rank] = self._failure(rank, exit_)
             else:
