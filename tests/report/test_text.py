@@ -7,7 +7,6 @@ import pytest
 import written_runs
 
 from holdfast.report import find_run, report_json, report_page, report_text
-from holdfast.report.units import duration
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07<script>alert(1)</script>\u202e\udcff</pre>&amp;\x00"
 
@@ -161,21 +160,3 @@ def test_many_warnings_are_a_few_lines(tmp_path):
     text = report_text(find_run(str(tmp_path)))
     assert "  and 180 more (--json has all)\n" in text
     assert len(text.splitlines()) < 60
-
-
-def test_json_has_what_the_text_has(tmp_path):
-    written_runs.restarted(tmp_path)
-    report = json.loads(report_json(find_run(str(tmp_path))))
-    assert (report["run_id"], report["outcome"], report["verdict"]["cause"]["rank"]) == ("job7", "succeeded", 1)
-    assert report["verdict"]["advice"].startswith("Read the traceback")
-    assert report["time_s"] == {"starting": 0.65, "waiting": 90, "restarting": 5.3, "training": 2400, "lost": 1200}
-    (node,) = report["nodes"]
-    assert sum(node["time_s"].values()) == pytest.approx(node["length_s"])
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0 ms"), (0.85, "850 ms"), (3.21, "3.2 s"), (59.96, "1 min 00 s"), (245, "4 min 05 s"), (7380, "2 h 03 min")],
-)
-def test_durations_are_in_two_units_at_most(seconds, text):
-    assert duration(seconds) == text
