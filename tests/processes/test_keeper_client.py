@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
+import threading
 import time
 
 import pytest
+from freezer_cgroup import FreezerGroup
 from liveness import status, wait_for_end
 
 from holdfast.processes import DefaultLogsSpecs, start_processes
@@ -135,3 +138,45 @@ def test_a_killed_keeper_leaves_no_process_of_a_workers_session(post):
         assert wait_for_end(pids) == []
     finally:
         context.close(timeout=0)
+
+
+@pytest.fixture
+def frozen():
+    """A set of one worker that cannot end, whatever is sent to it, until its group is thawed."""
+    with FreezerGroup() as group:
+        context = start_processes("set", "sleep", {0: ("1000",)}, {0: {}}, DefaultLogsSpecs())
+        try:
+            group.freeze(context.pids()[0])
+            yield context, group
+        finally:
+            group.thaw()
+            context.close(timeout=0)
+
+
+@pytest.mark.root
+def test_a_set_whose_keeper_was_killed_is_not_over_before_its_workers_are(frozen):
+    context, group = frozen
+    worker = os.pidfd_open(context.pids()[0])
+    thawing = threading.Timer(0.5, group.thaw)  # a set that is over before has failed the test
+    thawing.start()
+    try:
+        os.kill(context._keeper.keeper_pid, signal.SIGKILL)
+        assert context.wait().is_failed()
+        has_ended, _, _ = select.select([worker], [], [], 0)
+        assert has_ended
+        assert context.stuck == ()
+    finally:
+        thawing.join()
+        os.close(worker)
+
+
+@pytest.mark.root
+def test_workers_of_a_killed_keeper_that_do_not_end_are_named(frozen, monkeypatch, capfd):
+    context, _ = frozen
+    pid = context.pids()[0]
+    monkeypatch.setattr("holdfast.processes.keeper_client.KILL_WAIT_S", 0.1)
+    os.kill(context._keeper.keeper_pid, signal.SIGKILL)
+    assert context.wait().is_failed()
+    assert context.stuck == (pid,)
+    context.close(timeout=0)
+    assert f"SIGKILL did not end {pid}" in capfd.readouterr().err

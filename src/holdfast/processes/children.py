@@ -6,10 +6,13 @@ Only a parent can signal a process safely: until it has reaped the child, the pi
 from __future__ import annotations
 
 import os
+import select
 import signal
+import time
 from contextlib import suppress
 
 from holdfast import procfs
+from holdfast.waiting import poll_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,14 +65,43 @@ def signal_group(leader: int, signum: int) -> None:
             pass  # the whole group changed its user; in the end `stuck` names it
 
 
-def kill_sessions(leaders: Collection[int]) -> None:
-    """Kill all processes in the sessions that these processes began, whatever group they are in."""
+def end_sessions(leaders: Collection[int], wait_s: float) -> tuple[int, ...]:
+    """Kill all processes in the sessions that these processes began, and wait for their ends.
+
+    Returns those that have not ended after `wait_s`: a process with much memory takes seconds to end, and one that is
+    stuck in the kernel does not end at all.
+    """
     for leader in leaders:  # the groups first: that needs no search
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, signal.SIGKILL)
-    if not leaders or os.readlink("/proc/self") != str(os.getpid()):  # it may show another pid namespace
-        return
-    for pid in procfs.processes():
-        with suppress(OSError, IndexError):  # it has ended, or is another user's
-            if procfs.stat(pid).session in leaders:
-                os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + wait_s
+    members = set(leaders) | _in_sessions(leaders)
+    for pid in members - set(leaders):
+        with suppress(OSError):  # it has ended, or is another user's
+            os.kill(pid, signal.SIGKILL)
+    return tuple(sorted(pid for pid in members if not _has_ended(pid, deadline)))
+
+
+def _in_sessions(leaders: Collection[int]) -> set[int]:
+    found: set[int] = set()
+    if leaders and os.readlink("/proc/self") == str(os.getpid()):  # otherwise /proc shows another pid namespace
+        for pid in procfs.processes():
+            with suppress(OSError, IndexError):  # it has ended, or is another user's
+                if procfs.stat(pid).session in leaders:
+                    found.add(pid)
+    return found
+
+
+def _has_ended(pid: int, deadline: float) -> bool:
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False  # no descriptor is left: nobody can tell
+    try:
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        return bool(poll.poll(poll_ms(max(0.0, deadline - time.monotonic()))))
+    finally:
+        os.close(fd)

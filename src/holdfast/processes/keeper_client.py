@@ -9,7 +9,7 @@ import signal
 import time
 from contextlib import suppress
 
-from holdfast.processes.children import is_child, kill_sessions
+from holdfast.processes.children import end_sessions, is_child
 from holdfast.processes.console_relay import COUNT_BYTES, counts_offset
 from holdfast.processes.fence import write_fence
 from holdfast.processes.interruption import Uninterrupted, handlers
@@ -331,13 +331,16 @@ class KeeperClient:
                 raise AssertionError(f"the keeper said {kind!r}")
 
     def _lose_keeper(self) -> None:
-        """The keeper was killed. The kernel has ended its workers with it; kill their groups and sessions.
+        """The keeper was killed, and the kernel kills its workers. Kill their groups and sessions too, and wait.
 
-        A worker that the keeper had not started yet counts as killed, too.
+        The next set may start when this one is gone, so a worker that takes long to end must not run beside it. A
+        worker that the keeper had not started yet counts as killed, too.
         """
         self.keeper_died = True
         lost = [rank for rank in self._ranks if rank not in self.exits]
-        kill_sessions({self.pids[rank] for rank in lost if rank in self.pids})
+        left = end_sessions({self.pids[rank] for rank in lost if rank in self.pids}, KILL_WAIT_S)
+        if left:
+            self.stuck = left
         for rank in lost:
             self.exits[rank] = Exit(-signal.SIGKILL, time.time(), 0, on_its_own=not self._stopping)
         self._end()
