@@ -14,7 +14,7 @@ import pytest
 import signpost
 from signpost import tell
 
-from holdfast.agent import LocalElasticAgent, WorkerSpec, WorkerState, survivors
+from holdfast.agent import LocalElasticAgent, WorkerSpec, WorkerState, inspection, survivors
 from holdfast.agent.core_model import Phase
 from holdfast.errors import ChildFailedError
 from holdfast.processes import DefaultLogsSpecs, SignalException
@@ -663,6 +663,40 @@ def test_a_node_that_cannot_ask_answers_whoever_does_and_lets_it_tell_first(time
     assert len(handler.asked) == 1
     (stacks,) = decode(handler.store.get(f"holdfast/stacks/{name}/1")).values()
     assert "in load" in stacks.text
+    assert handler.told[0][0] == 3
+
+
+def test_the_request_of_another_node_ends_the_wait_for_it(timed_out, monkeypatch):
+    """The wait is for the rendezvous' descriptor: the request comes when the agent already waits."""
+    monkeypatch.setattr(inspection, "TIMEOUT_ANSWER_MAX_S", 600.0)
+    name = "timeout-by-another"
+    begun = threading.Event()
+
+    def prepare(handler):
+        def ask_for_stacks(request_id, reason, occasion):
+            handler.asked.append(reason)
+            return False
+
+        def stacks_wanted():
+            if handler.asked:
+                begun.set()
+            return handler.wish
+
+        def ask():
+            assert begun.wait(60)
+            handler.wish = StacksRequest(1, name, "n0", "timeout: likewise", StacksOccasion.TIMEOUT)
+            os.write(handler._news, b"x")
+            handler.store.wait([f"holdfast/stacks/{name}/1"], 60)
+            assert handler.told == []
+            handler.store.set(f"holdfast/stacks/{name}/told", b"")
+
+        handler.ask_for_stacks, handler.stacks_wanted = ask_for_stacks, stacks_wanted
+        asking.append(pool.submit(ask))
+
+    asking = []
+    with ThreadPoolExecutor(1) as pool:
+        handler = timed_out(prepare)
+        asking[0].result()
     assert handler.told[0][0] == 3
 
 

@@ -10,8 +10,8 @@ import select
 import time
 from contextlib import suppress
 
-from holdfast.agent.hang import Hang, description, hung_failure
 from holdfast.agent.ranks import place_of
+from holdfast.agent.wait import Wait
 from holdfast.logger import get_logger
 from holdfast.processes.interruption import SignalException
 from holdfast.rendezvous.handler import StacksOccasion
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from holdfast.agent.group import WorkerGroup
+    from holdfast.agent.hang import Hang
     from holdfast.agent.progress import Hung, Progress
     from holdfast.agent.requests import Requests
     from holdfast.agent.run_events import RunEvents
@@ -47,9 +48,6 @@ TIMEOUT_ANSWER_MAX_S = 3.0
 """How long a node whose worker timed out waiting for a peer waits for the others' answers before it reports the
 failure. The report stops their workers.
 """
-
-NEWS_STEP_S = 0.05
-"""How often a node that lets another one ask checks for the other's request."""
 
 TOLD = "told"
 """Stands for a node's rank in the key which says that the asking node has reported what it found."""
@@ -342,16 +340,21 @@ class Inspection:
             self._timeout_name = ""
 
     def _leave_it_to_another(self, here: Mapping[int, RankStacks]) -> None:
+        """Wait for the request of the node that asks, answer it, and wait until that node has reported."""
         handler = self._group.spec.rdzv_handler
         deadline = time.monotonic() + TIMEOUT_ANSWER_MAX_S + GLANCE_S
-        while (left_s := deadline - time.monotonic()) > 0 and handler.round_over() is None:
+        # The round's end is read first: unread, it would keep the descriptor readable.
+        while handler.round_over() is None and time.monotonic() < deadline:
             wanted, self._wanted = self._newest_wish(), None
-            if wanted is None:
-                time.sleep(min(left_s, NEWS_STEP_S))
-                continue
-            self._send(wanted.id, here)
-            self._answer_of(wanted.id, TOLD, deadline)
-            return
+            if wanted is not None:
+                self._send(wanted.id, here)
+                self._answer_of(wanted.id, TOLD, deadline)
+                return
+            wait = Wait()
+            wait.add(handler.fileno())
+            wait.at_most(self._group.spec.monitor_interval if handler.needs_polling else None)
+            wait.until(deadline)
+            wait.run()
 
     # Hangs
 
@@ -389,6 +392,8 @@ class Inspection:
             why = f"made no progress and was stopped: {reasons[rank]}"
         else:
             why = f"stopped because rank {seen} made no progress: {first.why}"
+        from holdfast.agent.hang import Hang, description, hung_failure
+
         self.has_seen_hang = True
         message = description(why, dump.verdict, file, stacks)
         return Hang(rank, hung_failure(local_rank, message, stacks, time.monotonic() - self._began), node_rank)
