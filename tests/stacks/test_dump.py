@@ -10,7 +10,6 @@ from holdfast.stacks import dump as dumping
 from holdfast.stacks.dump import gather, keep, read
 from holdfast.stacks.render import render
 from holdfast.stacks.wire import RankStacks
-from holdfast.stacks.wording import named
 
 STACK = """\
 Thread 0x0000000000000001 (most recent call first):
@@ -33,44 +32,6 @@ def dump():
     return gather("job7", "no heartbeat for 30 s", 1_700_000_000.0, ranks, {"node2": "it did not answer"})
 
 
-def test_the_one_that_differs_is_first_and_marked(dump):
-    text = render(dump)
-    assert dump.outliers == (5,)
-    first, _, rest = text.partition(">>> rank 5 on node1, 1 of 8: in a different place than the others\n")
-    assert "job7" in first
-    assert "no heartbeat for 30 s" in first
-    assert "missing node2: it did not answer" in first
-    assert "rank 5 is in a different place than the others: /srv/load.py:8 in load" in first
-    assert rest.startswith("    /srv/load.py:8 in load\n    /srv/train.py:10 in <module>\n")
-    assert "\nranks 0-4, 6-7 on 2 hosts, 7 of 8\n    /srv/reduce.py:8 in reduce\n" in rest
-
-
-def test_all_threads_of_each_rank_follow(dump):
-    text = render(dump)
-    for rank in range(8):
-        assert f"rank {rank}: PID {100 + rank} on node{rank // 4}\n  main thread" in text
-        assert f"in idle_{rank}" in text
-    assert "idle_3" not in render(dump, in_full=False)
-
-
-def test_colours_are_only_there_if_asked_for(dump):
-    assert "\033" not in render(dump)
-    assert "\033[1;31m>>> rank 5" in render(dump, colour=True)
-
-
-def test_what_programs_put_into_names_plays_no_tricks_with_a_terminal():
-    text = 'Current thread 0x01 (most recent call first):\n  File "/srv/\033[2J.py", line 8 in \033]0;x\n'
-    shown = render(gather("\033c", "\033c", 0.0, {0: RankStacks("\033c", 1, text)}, {"\033c": "\033c"}))
-    assert "\033" not in shown
-
-
-def test_ranks_of_which_nothing_is_known_are_shown_too():
-    shown = render(gather("job", "asked for", 0.0, {0: RankStacks("node0", 1, "gibberish\n")}))
-    assert "the only rank: nothing is known" in shown
-    assert "  gibberish\n" in shown
-    assert "ranks   0" in render(gather("job", "asked for", 0.0, {}))
-
-
 def test_ranks_that_have_ended_are_shown_and_kept(dump, tmp_path):
     assert "\nended " not in render(dump)
     done = gather("job7", "somebody asked", 1.0, {2: rank_at(2, "reduce")}, ended=[3, 0, 1])
@@ -85,12 +46,6 @@ def test_the_verdict_is_one_line(dump):
     assert same.verdict == "all 3 ranks are at the same place: /srv/reduce.py:8 in reduce"
     split = gather("job", "", 0.0, {0: rank_at(0, "reduce"), 1: rank_at(1, "load")})
     assert split.verdict == "the 2 ranks are at 2 places, and none stands out"
-
-
-def test_ranks_are_named_by_ranges():
-    assert named([3]) == "rank 3"
-    assert named([0, 1, 2, 5, 7, 8]) == "ranks 0-2, 5, 7-8"
-    assert named(range(0, 100, 2)).endswith(", 36, 38, ...")
 
 
 def test_a_dump_is_kept_for_people_and_for_programs(dump, tmp_path):
