@@ -3,10 +3,8 @@ from __future__ import annotations
 import pytest
 from installed_plugin import install_plugin
 
-from holdfast.errors import Category, InputError
+from holdfast.errors import InputError
 from holdfast.rendezvous import (
-    RendezvousClosedError,
-    RendezvousError,
     RendezvousHandlerRegistry,
     RendezvousParameters,
 )
@@ -51,25 +49,3 @@ def test_an_installed_backend_is_found(tmp_path, monkeypatch):
     assert registry.create_handler(parameters()).get_backend() == "mine"
     with pytest.raises(InputError, match=r"'broken'.*cannot be loaded"):
         registry.create_handler(RendezvousParameters("broken", "", "run", 1, 1))
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"), [("1", True), ("False", False), (True, True), ("on", True), (None, None)]
-)
-def test_parameters_as_bool(value, expected):
-    assert parameters(key=value).get_as_bool("key") is expected
-    assert parameters().get_as_bool("key", True) is True
-    with pytest.raises(InputError, match="key=maybe"):
-        parameters(key="maybe").get_as_bool("key")
-
-
-def test_parameters_as_int():
-    assert parameters(key="7").get_as_int("key") == 7
-    assert parameters().get_as_int("key", 3) == 3
-    with pytest.raises(InputError, match="key=x"):
-        parameters(key="x").get_as_int("key")
-
-
-def test_errors_of_a_rendezvous_are_the_infrastructures():
-    assert RendezvousClosedError.category is Category.INFRASTRUCTURE
-    assert issubclass(RendezvousClosedError, RendezvousError)
