@@ -160,6 +160,7 @@ def after(broken, nodes=NODES, failures=None, **made):
         (Broken(1, BreakKind.JOINED, "letting in d"), False),
         (Broken(1, BreakKind.LEFT, "asked to leave"), False),
         (Broken(1, BreakKind.LOST, "lost c"), True),
+        (Broken(1, BreakKind.LOST, "lost c", failed("a.1", 0)), False),
         (Broken(1, BreakKind.FAILED, "failed, and nobody can read how"), False),
     ],
 )
