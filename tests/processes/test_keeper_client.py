@@ -109,6 +109,17 @@ def test_a_fence_that_was_renewed_while_the_keeper_was_stopped_holds(stopped):
     assert not context.is_fenced
 
 
+def test_reports_that_the_guard_has_read_wake_up_who_waits_for_the_set(start, post):
+    context = start("bash", [("-c", "exit 0"), ("-c", f"echo $$ > {post.path}; exec sleep 1000")])
+    post.pids(1)
+    keeper = context._keeper
+    with select.epoll() as waiting:
+        waiting.register(context, select.EPOLLIN)
+        while 0 not in keeper.exits:
+            assert keeper._hear_until(lambda: 0 in keeper.exits, time.monotonic() + 60)
+        assert waiting.poll(60)
+
+
 def killed_at_once(*_):
     """A keeper that is killed before it does anything."""
     pid = os.fork()

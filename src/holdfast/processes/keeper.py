@@ -24,10 +24,11 @@ ends the set with SIGKILL, unless a later fence is set by then. The agent itself
 The agent may leave a *last will*: a command that the keeper becomes after the agent has died, once the kernel has said
 that no process of the set is left.
 
-The agent writes the first two of these lines, and the keeper writes the others:
+The agent writes the first three of these lines, and the keeper writes the others:
 
     stop SIGNAL GRACE_S          end the set: the signal to all, SIGKILL after the grace
     fence                        read the fence: it is earlier than before
+    again                        answer with the same word
 
     pid RANK PID                 the process of this rank was forked
     error RANK ERRNO PATH        ... and could not become its program
@@ -372,6 +373,8 @@ class _Keeper:
                     self._step(Stop(int(signum), float(grace_s), len(self._ranks)))
                 case [b"fence"]:
                     pass  # it only wakes us up: the fence is read before the next wait
+                case [b"again"]:
+                    self._tell("again")
                 case unknown:
                     raise AssertionError(f"the agent said {unknown!r}")
 

@@ -99,6 +99,7 @@ class KeeperClient:
         self._stopping = False
         self._ending: set[int] = set()
         self._report = b""
+        self._reports_read = 0
         self._users = 0
         self._closed = False
         self._keeper_fd = -1
@@ -217,11 +218,16 @@ class KeeperClient:
                 self._continue_keeper()
 
     def _hear_until(self, is_true: Callable[[], bool], deadline: float) -> bool:
-        """Read the keeper's reports, in a thread of its own, until `is_true` or the deadline."""
+        """Read the keeper's reports, in a thread of its own, until `is_true` or the deadline.
+
+        Another thread may wait for the same reports, and would not wake up for those that were read here. So the keeper
+        is asked for one more.
+        """
         with self._lock:
             if self._reports < 0:
                 return True
             self._users += 1
+            known = self._reports_read
         try:
             poll = select.poll()
             poll.register(self._reports, select.POLLIN)
@@ -233,6 +239,8 @@ class KeeperClient:
                 poll.poll(poll_ms(wait_s))
         finally:
             with self._lock:
+                if self._reports_read > known and not self.is_gone:
+                    self._command(b"again\n")
                 self._users -= 1
                 self._release()
 
@@ -292,6 +300,7 @@ class KeeperClient:
                 except BlockingIOError:
                     return
                 *lines, self._report = (self._report + data).split(b"\n")
+                self._reports_read += len(lines)
                 for line in lines:
                     self._learn(*os.fsdecode(line).split(" ", 1))
                 if not data and not self.is_gone:
@@ -327,6 +336,8 @@ class KeeperClient:
                 self.stuck = tuple(map(int, text.split()))
             case "gone":
                 self._end()
+            case "again":
+                pass  # it only wakes up who waits for a report
             case _:
                 raise AssertionError(f"the keeper said {kind!r}")
 

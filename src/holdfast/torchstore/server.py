@@ -66,7 +66,9 @@ class TorchStoreServer:
         """Whether a client waits to be accepted."""
         import select
 
-        return bool(select.select([self], [], [], 0)[0])
+        poll = select.poll()  # not select(), which cannot handle descriptors above 1023
+        poll.register(self, select.POLLIN)
+        return bool(poll.poll(0))
 
     def clients_max(self) -> int:
         """How many clients it can serve at a time, after raising the limit of open files as far as possible."""
