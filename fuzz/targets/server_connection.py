@@ -147,7 +147,7 @@ class _Client:
         while self.listener.turns:
             connection, waiting = self.listener.turns.pop()
             connection.shake_hands(waiting)
-        promise(self.connection._outbox_bytes <= OUTBOX_MAX_BYTES, "more waits to be sent than may")
+        promise(self.connection._backlog.unsent_bytes <= OUTBOX_MAX_BYTES, "more waits to be sent than may")
         self._hear()
 
     def seal(self, data: bytes) -> bytes:
@@ -198,7 +198,7 @@ class _Client:
         self.connection.connection_lost(None)
         self.service.stop()
         promise(self.listener.ended_count == 1, "the server is not told once that a connection ended")
-        promise(not self.connection._held.bytes, "what was held for a connection is counted on after its end")
+        promise(not self.connection._common.held.bytes, "what was held for a connection is counted on after its end")
         promise(not self.keyspace._watches, "a watch is left of a connection that ended")
         loop: Any = asyncio.get_running_loop()
         promise(all(timer.cancelled() for timer in loop._scheduled), "a timer is left of a connection that ended")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 
+from holdfast.coordination.backlog import PIECE_BYTES, Backlog
 from holdfast.coordination.handshake import VERSION, Challenge, Greeting, Proved, is_proved, make_nonce, prove
 from holdfast.coordination.held import MESSAGE_OVERHEAD_BYTES, Held
 from holdfast.coordination.service import Session
@@ -12,7 +12,6 @@ from holdfast.coordination.tls_session import NO_BINDING
 from holdfast.coordination.wire import (
     ANSWER_MAX_BYTES,
     FRAME_MAX_BYTES,
-    HEADER,
     THE_CONNECTION,
     UNPROVEN_FRAME_MAX_BYTES,
     Changed,
@@ -65,9 +64,6 @@ OUTBOX_MAX_BYTES = 16 << 20
 
 OUTBOX_FULL_BYTES = 1 << 20
 """How much may wait for a client before its next request has to wait, too."""
-
-PIECE_BYTES = 64 << 10
-"""How much is passed to the transport at once. For each connection, it copies what the kernel does not take."""
 
 TEXT_MAX_CHARS = 200
 """The length limit of the reason for ending a connection. It fits into what a client accepts before the proof."""
@@ -123,11 +119,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._received_bytes = 0
         self._frames = Frames(UNPROVEN_FRAME_MAX_BYTES)
         self._transport: asyncio.Transport | None = None
-        self._held = common.held
-        self._incoming_bytes = 0
-        self._outbox: deque[tuple[int, bytes]] = deque()
-        self._outbox_bytes = 0
-        self._written_bytes = 0
+        self._backlog: Backlog[ServerConnection] = Backlog(common.held)
         self._can_write = True
         self._is_held = False
         self._is_over = False
@@ -141,7 +133,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def drop(self) -> None:
         """Abort the connection for a reason of the server's own."""
         self._is_over = True
-        self._let_go()
+        self._backlog.let_go(self)
         if self._transport is not None:
             self._transport.abort()
 
@@ -193,7 +185,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         if text:
             self._frames.feed(text)
             self._take_frames()
-            self._count_incoming()
+            if not self._is_over:
+                self._backlog.count_incoming(self, self._frames.held_bytes)
 
     def eof_received(self) -> bool:
         return False  # let the transport close itself
@@ -202,7 +195,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self._linger is not None:
             self._linger.cancel()
         self._is_over = True
-        self._let_go()
+        self._backlog.let_go(self)
         if self._session is not None:
             self._service.leave(self._session)
         # Break reference cycles here: until the garbage collector ran, a flood's sessions would take hundreds of
@@ -216,12 +209,13 @@ class ServerConnection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._can_write = True
         self._write_more()
-        if self._is_held and self._outbox_bytes < OUTBOX_FULL_BYTES and not self._is_over:
+        if self._is_held and self._backlog.unsent_bytes < OUTBOX_FULL_BYTES and not self._is_over:
             self._is_held = False
             assert self._transport is not None
             self._transport.resume_reading()
             self._take_frames()
-            self._count_incoming()
+            if not self._is_over:
+                self._backlog.count_incoming(self, self._frames.held_bytes)
 
     # Input
 
@@ -255,7 +249,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         assert self._transport is not None
         try:
             while not self._is_over:
-                if self._outbox_bytes >= OUTBOX_FULL_BYTES:
+                if self._backlog.unsent_bytes >= OUTBOX_FULL_BYTES:
                     if not self._is_held:
                         self._is_held = True
                         self._transport.pause_reading()
@@ -306,7 +300,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             return
         if not self._is_held:
             self._transport.pause_reading()
-        if self._transport.can_write_eof() and not self._outbox:
+        if self._transport.can_write_eof() and not self._backlog.has_unsent:
             self._transport.write_eof()
         self._linger = asyncio.get_running_loop().call_later(LINGER_S, self._transport.abort)
 
@@ -329,55 +323,20 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._write(frame(channel, body))
             return
         size = len(body) + MESSAGE_OVERHEAD_BYTES
-        if self._outbox_bytes and self._outbox_bytes + size > OUTBOX_MAX_BYTES:
+        if self._backlog.unsent_bytes and self._backlog.unsent_bytes + size > OUTBOX_MAX_BYTES:
             self.drop()
             return
-        self._outbox.append((channel, body))
-        self._outbox_bytes += size
-        self._held.add(body)
-        self._held.wait(self)
+        self._backlog.put(self, channel, body)
         if self._can_write:
             self._write_more()
-        self._held.drop_surplus()
+        self._common.held.drop_surplus()
 
     def _write_more(self) -> None:
-        """Write from the outbox in pieces until the kernel takes no more."""
-        outbox = self._outbox
-        while outbox and self._can_write:
-            channel, body = outbox[0]
-            piece: bytes | memoryview = memoryview(body)[self._written_bytes : self._written_bytes + PIECE_BYTES]
-            self._outbox_bytes -= len(piece)
-            is_first = not self._written_bytes
-            self._written_bytes += len(piece)
-            if self._written_bytes == len(body):
-                outbox.popleft()
-                self._held.remove([body])
-                self._outbox_bytes -= MESSAGE_OVERHEAD_BYTES
-                self._written_bytes = 0
-            self._write(HEADER.pack(len(body), channel) + piece if is_first else piece)
-        self._held.move(self, is_waiting=self._is_waiting())
+        """Write from the backlog in pieces until the kernel takes no more."""
+        while self._backlog.has_unsent and self._can_write:
+            self._write(self._backlog.next_piece())
+        self._backlog.moved(self)
 
     def _write(self, data: bytes | memoryview) -> None:
         assert self._transport is not None
         self._transport.write(data if self._tls_session is None else self._tls_session.seal(data))
-
-    # Held data
-
-    def _is_waiting(self) -> bool:
-        return bool(self._outbox or self._incoming_bytes)
-
-    def _count_incoming(self) -> None:
-        """Count unprocessed input: an incomplete request, or requests that wait for the outbox."""
-        size = self._frames.held_bytes
-        if size != self._incoming_bytes and not self._is_over:
-            self._held.bytes += size - self._incoming_bytes
-            self._incoming_bytes = size
-            self._held.move(self, is_waiting=self._is_waiting())
-            self._held.drop_surplus()
-
-    def _let_go(self) -> None:
-        self._held.bytes -= self._incoming_bytes
-        self._held.remove(body for _, body in self._outbox)
-        self._held.move(self, is_waiting=False)
-        self._outbox.clear()
-        self._outbox_bytes = self._written_bytes = self._incoming_bytes = 0
