@@ -234,3 +234,49 @@ def test_what_outlives_the_workers_gets_the_signal_and_a_grace(start, post):
     context.close()
     assert post.line().startswith("SIGTERM")
     assert not exists(int(ready.split()[1]))
+
+
+ENDS_WHILE_IT_STARTS = """
+import os, select, signal
+from holdfast.processes import DefaultLogsSpecs, SignalException, keeper, start_processes
+
+agent, real, forked = os.getpid(), os.fork, []
+
+
+def fork():
+    pid = real()
+    if pid and os.getpid() != agent and not forked:
+        forked.append(pid)
+        {end}
+    return pid
+
+
+os.fork = fork
+script = ("-c", "echo started; exec sleep 1000")
+many = range(8)
+context = start_processes(
+    "set", "bash", {{rank: script for rank in many}}, {{rank: {{}} for rank in many}}, DefaultLogsSpecs("/dev/null"))
+context.wait()
+"""
+"""A program whose keeper, after its first fork, does something to its agent."""
+
+KILLED = """os.kill(agent, signal.SIGKILL)
+        while os.getppid() == agent:
+            os.sched_yield()"""
+
+STOPPED = """os.kill(agent, signal.SIGTERM)
+        commands = keeper.sys._getframe(2).f_locals["self"]._commands
+        select.select([commands], [], [], 60)"""
+
+
+@pytest.mark.parametrize(("end", "code"), [(KILLED, -signal.SIGKILL), (STOPPED, 1)], ids=["killed", "stopped"])
+def test_no_worker_starts_after_the_agent_has_ended_or_asked_for_a_stop(end, code):
+    ran = subprocess.run(  # the output ends when no process is left that has it
+        [sys.executable, "-c", ENDS_WHILE_IT_STARTS.format(end=end)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert ran.returncode == code, ran.stderr
+    assert ran.stdout.count("started") <= 1, ran.stdout

@@ -60,6 +60,7 @@ from holdfast.processes.keeper_states import (
     HAVE_PROCESSES,
     HEED_FENCE,
     KILL,
+    RUNNING,
     SIGNAL_CHILDREN,
     SIGNAL_WORKERS,
     TELL_FENCED,
@@ -226,7 +227,10 @@ class _Keeper:
             self._step(DeadlinePassed(self._hearing.shown_bytes))
 
     def _wait(self) -> None:
-        for fd, _ in self._poll.poll(self._wait_ms()):
+        self._handle_ready(self._wait_ms())
+
+    def _handle_ready(self, wait_ms: int | None) -> None:
+        for fd, _ in self._poll.poll(wait_ms):
             if fd in self._handlers:  # a handler of this round may have removed it
                 self._handlers[fd]()
 
@@ -257,7 +261,7 @@ class _Keeper:
             self._tell("started")
 
         for launch in self._launches:
-            if not self._check_fence():  # the agent was stopped for so long before the start
+            if not self._may_start():
                 break
             self._hearing.open(launch)
             try:
@@ -276,6 +280,13 @@ class _Keeper:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.close(held_until_exec)
         self._watch(starting, started)
+
+    def _may_start(self) -> bool:
+        """Whether to fork the next worker. Many workers take seconds to start, and meanwhile the agent may die, ask for
+        a stop, or be stopped itself until the fence has passed.
+        """
+        self._handle_ready(0)
+        return self._check_fence() and self._life.phase == RUNNING
 
     def _become(self, launch: Launch, starting: int) -> None:
         """In the worker. Returns only if it becomes its program in this process."""

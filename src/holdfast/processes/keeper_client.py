@@ -306,7 +306,7 @@ class KeeperClient:
                 if not data and not self.is_gone:
                     self._lose_keeper()
 
-    def _learn(self, kind: str, text: str = "") -> None:
+    def _learn(self, kind: str, text: str = "") -> None:  # noqa: C901 - one case for each kind of report
         match kind:
             case "pid":
                 rank, pid = map(int, text.split())
@@ -337,7 +337,7 @@ class KeeperClient:
             case "gone":
                 self._end()
             case "again":
-                pass  # it only wakes up who waits for a report
+                pass  # it only wakes up the thread that waits for reports
             case _:
                 raise AssertionError(f"the keeper said {kind!r}")
 
