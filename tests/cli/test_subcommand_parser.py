@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from holdfast.cli.command import main
+
 
 @pytest.mark.parametrize(
     "words",
@@ -28,3 +30,10 @@ def test_bad_input_is_one_line_that_names_the_command(words):
     (line,) = ended.stderr.splitlines()
     assert line.startswith(f"holdfast {words[0]}: error: ")
     assert line.endswith(f"(see holdfast {words[0]} --help)")
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "x", "1.5"])
+def test_a_wrong_number_of_runs_is_shown_with_what_would_be_right(number, capsys):
+    with pytest.raises(SystemExit):
+        main(["runs", f"-n{number}"])
+    assert f"{number!r}: write a whole number, 1 or more" in capsys.readouterr().err

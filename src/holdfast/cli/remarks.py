@@ -15,7 +15,7 @@ def shortcomings(args: Namespace, gpus: int) -> list[str]:
     if args.numa_binding is not None and not gpus:
         remarks.append(f"--numa-binding {args.numa_binding!r}: this machine has no GPU; workers are not bound")
     if args.virtual_local_rank and not gpus:
-        remarks.append("--virtual-local-rank: this machine has no GPU; LOCAL_RANK is 0 in all workers all the same")
+        remarks.append("--virtual-local-rank: this machine has no GPU; LOCAL_RANK is still 0 in every worker")
     return remarks
 
 

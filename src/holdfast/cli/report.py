@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from holdfast.report import Run
 
 PROG = "holdfast report"
-DESCRIPTION = """Tell what became of a run, from its directory alone: its attempts, who failed and why,
-and what the time went into.
+DESCRIPTION = """Show what happened in a run, from its directory alone: its attempts, who failed and why,
+and where the time went.
 
   holdfast report                    the newest run of this machine
   holdfast report 1a2b3c4d           the job with this id (see holdfast runs)

@@ -50,5 +50,5 @@ def _parsed(args: list[str]) -> Namespace:
 
 def _count(text: str) -> int:
     if not text.isdecimal() or not int(text):
-        raise ArgumentTypeError(f"{text!r} is no number from 1 on")
+        raise ArgumentTypeError(f"{text!r}: write a whole number, 1 or more")
     return int(text)

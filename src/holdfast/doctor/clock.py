@@ -125,9 +125,7 @@ def _judge_difference(one: Difference, *, has_tls: bool) -> Finding:
     if has_tls and distance_s > AHEAD_WITH_TLS_MAX_S:
         return _topic.warning("difference", what, "set the wrong clock; otherwise certificates are rejected")
     if distance_s > AHEAD_MAX_S:
-        return _topic.note(
-            "difference", what, "holdfast works all the same, but logs of several machines are hard to compare"
-        )
+        return _topic.note("difference", what, "holdfast still works, but logs of several machines are hard to compare")
     return _topic.ok(
         "difference", f"the clock of {one.place} differs by less than {distance_s + 2 * one.doubt_s:.1f} s"
     )
