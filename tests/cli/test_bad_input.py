@@ -98,6 +98,12 @@ def test_a_flag_of_a_job_on_several_nodes(options, start, holdfast, script):
     assert_refused(holdfast("run", *place, *options.split(), script()), start)
 
 
+@pytest.mark.parametrize("backend", ["c10d", "etcd"])
+def test_an_empty_id_of_a_job_on_several_nodes(backend, holdfast, script):
+    words = ("--nnodes", "1:2", "--rdzv-backend", backend, "--rdzv-endpoint", "127.0.0.1:29431", "--rdzv-id", "")
+    assert_refused(holdfast("run", *words, script()), "--rdzv-id '': the id is empty; give all nodes the same id")
+
+
 def test_an_endpoint_here_whose_port_a_web_server_has(holdfast, script):
     with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

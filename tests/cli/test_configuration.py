@@ -95,6 +95,9 @@ class TestOneNode:
     def test_an_id_that_was_given_is_kept(self, config, options):
         assert config("--rdzv-id", "mine", *options).run_id == "mine"
 
+    def test_an_empty_id_is_no_id(self, config):
+        assert re.fullmatch("[0-9a-f]{32}", config("--rdzv-id", "").run_id)
+
     def test_several_nodes_cannot_be_one(self, refused):
         assert (
             refused("--standalone", "--nnodes", "2")

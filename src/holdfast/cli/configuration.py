@@ -150,6 +150,9 @@ def _rendezvous(args: Namespace, min_nodes: int, max_nodes: int) -> dict[str, An
             "rdzv_configs": {**settings, "rank": 0},
             "run_id": os.urandom(16).hex() if args.rdzv_id in NO_RUN_ID else args.rdzv_id,
         }
+    if not args.rdzv_id and max_nodes > 1 and args.rdzv_backend in BACKENDS:
+        # An unset variable, as in --rdzv-id "$JOB_ID". Each node would make an id of its own, and meet nobody.
+        raise InputError("--rdzv-id '': the id is empty; give all nodes the same id")
     return {
         "min_nodes": min_nodes,
         "max_nodes": max_nodes,
