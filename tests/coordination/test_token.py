@@ -51,6 +51,11 @@ def test_a_file_without_a_token_is_an_error_that_names_it(tmp_path, content):
         find_token(None, None, {"HOLDFAST_TOKEN_FILE": str(path)})
 
 
+def test_who_has_an_empty_token_learns_how_to_make_one():
+    with pytest.raises(InputError, match=r"^token in --rdzv-conf: the token is empty; make one with `holdfast token`"):
+        find_token("", None, {})
+
+
 def test_a_file_that_cannot_be_read_is_an_error_that_names_it(tmp_path):
     with pytest.raises(InputError, match=r"HOLDFAST_TOKEN_FILE: .*/missing': No such file"):
         find_token(None, None, {"HOLDFAST_TOKEN_FILE": f"{tmp_path}/missing"})

@@ -103,7 +103,7 @@ def test_a_wait_may_be_as_good_as_endless(key):
         ({"endpoint": "a,,b", "backend": "etcd"}, "--rdzv-endpoint ''"),
         ({"endpoint": "localhost:0"}, "several nodes need the same port"),
         ({"store_type": "file"}, "--rdzv-conf store_type=file: only tcp is supported"),
-        ({"join_timeout": "soon"}, "--rdzv-conf join_timeout=soon: must be more than 0 seconds"),
+        ({"join_timeout": "soon"}, "--rdzv-conf join_timeout=soon: write a number of seconds"),
         ({"join_timeout": "0"}, "--rdzv-conf join_timeout=0"),
         ({"keep_alive_interval": "nan"}, "--rdzv-conf keep_alive_interval=nan"),
         ({"keep_alive_max_attempt": "1"}, "--rdzv-conf keep_alive_max_attempt=1: must be at least 2"),

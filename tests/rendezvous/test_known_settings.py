@@ -52,11 +52,11 @@ def test_a_job_without_a_backend_takes_the_settings_of_all(make, caplog):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"join_timeout": "soon"}, "--rdzv-conf join_timeout=soon: must be more than 0 seconds"),
+        ({"join_timeout": "soon"}, "--rdzv-conf join_timeout=soon: write a number of seconds"),
         ({"last_call_timeout": "0"}, "--rdzv-conf last_call_timeout=0: must be more than 0 seconds"),
         ({"close_timeout": "nan"}, "--rdzv-conf close_timeout=nan: must be more than 0 seconds"),
         ({"steady_time": "-1"}, "--rdzv-conf steady_time=-1: must be more than 0 seconds"),
-        ({"keep_alive_interval": "x"}, "--rdzv-conf keep_alive_interval=x: must be more than 0 seconds"),
+        ({"keep_alive_interval": "x"}, "--rdzv-conf keep_alive_interval=x: write a number of seconds"),
         ({"keep_alive_interval": "1e6"}, "keep_alive_interval=1e.06,keep_alive_max_attempt=3: "),
         ({"keep_alive_max_attempt": "1"}, "--rdzv-conf keep_alive_max_attempt=1: must be at least 2"),
         ({"is_host": "perhaps"}, "--rdzv-conf is_host=perhaps: write is_host=true or is_host=false"),

@@ -164,11 +164,15 @@ def test_endpoints(endpoint, expected):
     assert parse_endpoint(endpoint, 7) == expected
 
 
-@pytest.mark.parametrize(
-    "endpoint", ["", ":1", "host:70000", "host:-1", "host:", f"host:{'9' * 5_000}", f"[::1]:{'9' * 5_000}"]
-)
+@pytest.mark.parametrize("endpoint", ["", ":1", "host:-1", "host:", f"host:{'9' * 5_000}", f"[::1]:{'9' * 5_000}"])
 def test_bad_endpoints(endpoint):
     with pytest.raises(InputError, match="HOST:PORT"):
+        parse_endpoint(endpoint, 7)
+
+
+@pytest.mark.parametrize("endpoint", ["192.0.2.2:99999", "[fd00::1]:65536"])
+def test_a_port_that_does_not_exist_is_named_as_the_mistake(endpoint):
+    with pytest.raises(InputError, match=r"^--rdzv-endpoint '.*': the port must be 1 to 65535$"):
         parse_endpoint(endpoint, 7)
 
 

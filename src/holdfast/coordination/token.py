@@ -73,5 +73,7 @@ def _checked(token: bytes, origin: str) -> bytes:
         raise InputError(f"{origin}: a token can have at most {TOKEN_MAX_BYTES} bytes")
     stripped = token.strip()
     if not stripped:
-        raise InputError(f"{origin}: the token is empty; leave it out to run without one")
+        raise InputError(
+            f"{origin}: the token is empty; make one with `holdfast token`, or leave it out to run without one"
+        )
     return stripped

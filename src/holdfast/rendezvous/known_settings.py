@@ -122,8 +122,10 @@ def _seconds(params: RendezvousParameters, key: str, default: float, least_s: fl
     value = params.get(key, default)
     try:
         seconds = float(value)
-    except (TypeError, ValueError, OverflowError):
-        seconds = -1.0
+    except (TypeError, ValueError):
+        raise InputError(f"--rdzv-conf {key}={value}: write a number of seconds") from None
+    except OverflowError:
+        seconds = float("inf")
     if not 0 < seconds < float("inf"):
         raise InputError(f"--rdzv-conf {key}={value}: must be more than 0 seconds")
     if seconds < least_s:

@@ -182,12 +182,14 @@ def refuse_password(endpoint: str) -> None:
 def parse_endpoint(endpoint: str, default_port: int) -> tuple[str, int]:
     """Parse ``host``, ``host:port``, an IPv6 address, or ``[IPv6 address]:port``."""
     refuse_password(endpoint)
+    what_to_do = "write HOST:PORT, such as node0:29500 or [fd00::1]:29500"
     found = _ENDPOINT.fullmatch(endpoint.strip())
     if found is not None:
         bracketed, its_port, bare, host, port = found.groups()
         number = int(its_port or port or default_port)
         if number < 1 << 16:
             return bracketed or bare or host, number
+        what_to_do = "the port must be 1 to 65535"
     from holdfast.errors.tree import InputError
 
-    raise InputError(f"--rdzv-endpoint {endpoint!r}: write HOST:PORT, such as node0:29500 or [fd00::1]:29500")
+    raise InputError(f"--rdzv-endpoint {endpoint!r}: {what_to_do}")
