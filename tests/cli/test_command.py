@@ -31,6 +31,7 @@ COMMAND_NAMES = "run, report, runs, stacks, doctor, forget, token"
     ("words", "problem"),
     [
         (["rnu"], "unknown command 'rnu'; did you mean 'run'?"),
+        (["--verison"], "unknown command '--verison'; did you mean '--version'?"),
         (["xyz"], f"unknown command 'xyz'; choose from {COMMAND_NAMES}"),
         ([], f"no command given; choose from {COMMAND_NAMES}"),
     ],
@@ -40,6 +41,16 @@ def test_an_unknown_command_is_one_line(words, problem, capsys):
     out, err = capsys.readouterr()
     assert not out
     assert err == f"holdfast: error: {problem} (see holdfast --help)\n"
+
+
+@pytest.mark.parametrize("words", [["--nproc-per-node", "2", "train.py"], ["train.py"], ["run.py"], [__file__]])
+def test_who_forgot_run_is_reminded_of_it(words, capsys):
+    assert main(words) == 2
+    err = capsys.readouterr().err
+    assert (
+        err
+        == f"holdfast: error: unknown command {words[0]!r}; did you mean 'holdfast run ...'? (see holdfast --help)\n"
+    )
 
 
 def test_what_follows_run_is_for_the_job(holdfast, script):

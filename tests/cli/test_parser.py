@@ -73,6 +73,8 @@ class TestRefusals:
             (["--numa-binding", "x"], "--numa-binding 'x': write one of node, socket, exclusive, core-complex"),
             (["--nonsense"], "unrecognized arguments: --nonsense"),
             (["--non\nsense"], "unrecognized arguments: --non sense"),
+            (["--nproc-per-nodee", "2"], "unrecognized arguments: --nproc-per-nodee; did you mean --nproc-per-node?"),
+            (["--max_restart_s=2"], "unrecognized arguments: --max_restart_s=2; did you mean --max-restarts?"),
         ],
     )
     def test_a_value_is_shown_with_what_would_be_right(self, words, said, capsys):

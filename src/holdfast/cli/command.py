@@ -48,9 +48,13 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def _suggestion(word: str) -> str:
     from difflib import get_close_matches
+    from os.path import isfile
 
-    if similar := get_close_matches(word, COMMANDS, n=1):
+    is_program = word.endswith(".py") or isfile(word)
+    if not is_program and (similar := get_close_matches(word, (*COMMANDS, "--help", "--version"), n=1)):
         return f"did you mean {similar[0]!r}?"
+    if is_program or word.startswith("-"):
+        return f"did you mean '{PROG} run ...'?"
     return f"choose from {', '.join(COMMANDS)}"
 
 

@@ -36,6 +36,12 @@ OPTION_MAX_COLUMNS = 30
 COLUMNS_MAX_DIGITS = 9
 """A longer number is not a width."""
 
+SIMILARITY_MIN = 0.75
+"""How similar, by difflib's ratio, an unknown option must be to one that is suggested."""
+
+_UNRECOGNIZED = "unrecognized arguments: "
+"""The beginning of argparse's message about unknown options."""
+
 
 def get_args_parser() -> ArgumentParser:
     """Build the parser. Its defaults come from the environment at this moment.
@@ -101,7 +107,7 @@ class _Parser(VisibleParser):
             self.error(_one_line(problem))
 
     def error(self, message: str) -> NoReturn:
-        self.refuse(as_given(message))
+        self.refuse(as_given(message) + _suggestion(message))
 
     def _get_option_tuples(self, option_string: str) -> list[Any]:
         """The options that a shortened name can mean.
@@ -113,6 +119,19 @@ class _Parser(VisibleParser):
         for match in super()._get_option_tuples(option_string):
             by_dest.setdefault(match[0].dest, match)
         return [match for dest, match in by_dest.items() if dest not in OURS] or list(by_dest.values())
+
+
+def _suggestion(message: str) -> str:
+    """The end of a message about an unknown option: the option that it looks like; "" if there is none."""
+    unknown = message.removeprefix(_UNRECOGNIZED)
+    if unknown == message:
+        return ""
+    from difflib import get_close_matches
+
+    word = unknown.split()[0].partition("=")[0].replace("_", "-")
+    names = [name for options in GROUPS.values() for option in options for name in option.spellings if "_" not in name]
+    similar = get_close_matches(word, names, n=1, cutoff=SIMILARITY_MIN)
+    return f"; did you mean {similar[0]}?" if similar else ""
 
 
 def _one_line(problem: ArgumentError) -> str:
