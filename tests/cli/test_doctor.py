@@ -119,7 +119,7 @@ def test_a_problem_is_exit_code_1_and_warnings_are_none(tell, monkeypatch, unuse
 def test_who_asks_for_etcd_means_etcd_whatever_the_port(tell, unused_port):
     code, told, _ = tell("--only", "etcd", "--endpoint", f"127.0.0.1:{unused_port}")
     assert code == 1
-    assert "etcd does not listen on the port" in told
+    assert f"127.0.0.1 is reachable, but nothing listens on port {unused_port}" in told
 
 
 def test_what_holdfast_run_finds_in_the_environment_is_found(tell, monkeypatch, unused_port):

@@ -156,6 +156,11 @@ def one_finding(facts, check):
         (member(status=None, version=Answer(error="closed"), error="x"), State.PROBLEM, "is not etcd"),
         (member(status=None, version=Answer(error="x"), speaks_tls=True), State.PROBLEM, "requires TLS"),
         (member(attempt=Attempt(Reach.REFUSED), status=None), State.PROBLEM, "--listen-client-urls"),
+        (
+            member(attempt=Attempt(Reach.REFUSED), status=None),
+            State.PROBLEM,
+            "is reachable, but nothing listens on port 2379",
+        ),
         (member(attempt=Attempt(Reach.TIMEOUT, "", 3.0), status=None), State.PROBLEM, "security group"),
         (member(attempt=Attempt(Reach.NO_ROUTE), status=None), State.PROBLEM, "in another network"),
         (member(attempt=Attempt(Reach.UNKNOWN_NAME), status=None), State.PROBLEM, "correct the name"),

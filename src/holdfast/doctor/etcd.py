@@ -64,10 +64,11 @@ def _judge_member(member: Member, facts: Facts, *, works: bool) -> Finding:
 
 
 def _judge_unreached(place: str, attempt: Attempt, *, works: bool) -> Finding:
+    host, _, port = place.rpartition(":")
     what, advice = {
         Reach.REFUSED: (
-            f"{place} answers, but etcd does not listen on the port",
-            "start it; etcd listens only on the loopback unless --listen-client-urls names another address",
+            f"{host} is reachable, but nothing listens on port {port}",
+            "start etcd; it listens only on the loopback unless --listen-client-urls names another address",
         ),
         Reach.TIMEOUT: (
             f"{place} does not answer within {attempt.seconds:.0f} s: packets are lost on the way",
