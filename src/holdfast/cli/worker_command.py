@@ -52,7 +52,7 @@ def run_script_path(training_script: str, *training_script_args: str) -> None:
 
 
 # The worker's process does not need our command line, which may hold a secret.
-run_script_path.has_own_arguments = True  # type: ignore[attr-defined]
+run_script_path.has_own_arguments = True  # type: ignore[attr-defined]  # a mark on a function
 
 
 def _check_script(path: str) -> None:

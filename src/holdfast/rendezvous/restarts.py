@@ -149,7 +149,7 @@ class Past:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Past) and repr(self) == repr(other)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # the fields can change
 
 
 class Ruling:

@@ -77,14 +77,14 @@ class Safety:
         self._mkdir = os.mkdir
         os.mkdir = self._make_directory
         self._environ = os.environ.__class__
-        os.environ.asked = ""  # type: ignore[attr-defined]
+        os.environ.asked = ""  # type: ignore[attr-defined]  # of `Environment`, its next class
         os.environ.__class__ = Environment
 
     def finish(self) -> None:
         """Stop recording: the imports are done."""
         os.mkdir = self._mkdir
         os.environ.__class__ = self._environ
-        del os.environ.asked  # type: ignore[attr-defined]
+        del os.environ.asked  # type: ignore[attr-defined]  # likewise
 
     def problem(self) -> str:
         """What the imports did, as the rest of a sentence; "" if a fork is still safe."""

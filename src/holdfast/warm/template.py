@@ -115,7 +115,7 @@ class Template:
         import subprocess
 
         # As multiprocessing starts its children.
-        flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
+        flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001 - as it does
         return flags
 
     def _send_brief(self) -> None:

@@ -119,7 +119,7 @@ def _parse_time(value: object) -> float:
     """Infinity is accepted: such a timer never expires."""
     try:
         if type(value) in (int, float) and value == value:  # noqa: PLR0124 - rejects NaN
-            return float(value)  # type: ignore[arg-type]
+            return float(value)  # type: ignore[arg-type]  # a number, by its type
     except OverflowError:
         pass
     raise ValueError("its expiration_time is not a number of seconds")
