@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 from costly_imports import COSTLY_IMPORTS
+from other_users import MALLORY, as_user
 
-from holdfast.run_directory import AGENTS_MAX, RunDirectory, runs_in, stacks_file, stacks_name
+from holdfast.run_directory import AGENTS_MAX, RunDirectory, make_temporary, runs_in, stacks_file, stacks_name
 
 SOURCE = Path(__file__).parents[1] / "src" / "holdfast"
 
@@ -61,11 +64,180 @@ def test_an_attempt_has_a_directory_for_each_rank_and_never_that_of_another(tmp_
     assert [os.path.relpath(path, attempt.path) for path in files] == ["1/stdout.log", "1/stderr.log", "1/error.json"]
 
 
-def test_an_attempt_makes_the_runs_directory_again(tmp_path):
-    """A clean-up of the temporary directory may have removed it."""
+# A directory that was lost
+
+
+def said_once(capfd, lost, new):
+    said = capfd.readouterr().err.splitlines()
+    assert said == [f"holdfast: the run's directory {lost!r} was removed or replaced; the run continues in {new!r}"]
+
+
+def test_a_run_stays_in_its_directory(tmp_path, capfd):
     run = RunDirectory.create(str(tmp_path), "job7")
-    os.rmdir(run.path)
-    assert os.path.isdir(run.make_attempt("0", [0]).of_rank(0))
+    before = run.path
+    run.make_attempt("0", [0])
+    run.make_stacks()
+    run.make_stacks()
+    assert run.path == before
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("use", [lambda run: run.make_attempt("0", [0]), RunDirectory.make_stacks])
+@pytest.mark.parametrize(
+    "leave", ["nothing", "a link", "a link to the directory itself", "another directory", "a file"]
+)
+def test_a_run_whose_directory_was_removed_or_replaced_continues_in_a_new_one(leave, use, tmp_path, capfd):
+    run = RunDirectory.create(str(tmp_path), "job7")
+    lost = run.path
+    os.rename(lost, tmp_path / "away")
+    (tmp_path / "elsewhere").mkdir()
+    match leave:
+        case "a link":
+            os.symlink(tmp_path / "elsewhere", lost)
+        case "a link to the directory itself":
+            os.symlink(tmp_path / "away", lost)
+        case "another directory":
+            os.mkdir(lost)
+        case "a file":
+            Path(lost).touch()
+    use(run)
+    assert run.path != lost
+    assert re.fullmatch(rf"{tmp_path}/job7_[0-9a-f]{{8}}", run.path)
+    assert stat.S_IMODE(os.stat(run.path).st_mode) == 0o700
+    assert os.listdir(run.path)
+    assert os.listdir(tmp_path / "elsewhere") == os.listdir(tmp_path / "away") == []
+    said_once(capfd, lost, run.path)
+    continued = run.path
+    use(run)
+    assert run.path == continued
+
+
+def test_the_users_log_directory_is_made_again(tmp_path, capfd):
+    (tmp_path / "made").mkdir()
+    run = RunDirectory.create(str(tmp_path / "made"), "job7")
+    lost = run.path
+    shutil.rmtree(tmp_path / "made")
+    run.ensure()
+    assert os.path.dirname(run.path) == f"{tmp_path}/made"
+    said_once(capfd, lost, run.path)
+
+
+@pytest.mark.parametrize("leave", ["nothing", "a link", "a directory"])
+def test_a_temporary_directory_is_never_entered_again(leave, tmp_path, monkeypatch):
+    """Its random name tells others which name to take."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    log_dir = Path(make_temporary())
+    run = RunDirectory.create(str(log_dir), "job7", is_temporary=True)
+    shutil.rmtree(log_dir)
+    (tmp_path / "elsewhere").mkdir()
+    match leave:
+        case "a link":
+            log_dir.symlink_to(tmp_path / "elsewhere")
+        case "a directory":
+            log_dir.mkdir()
+    run.ensure()
+    parent = os.path.dirname(run.path)
+    assert re.fullmatch(rf"{tmp_path}/torchelastic_[0-9a-f]{{8}}", parent)
+    assert parent != str(log_dir)
+    assert stat.S_IMODE(os.stat(parent).st_mode) == 0o700
+    assert os.listdir(tmp_path / "elsewhere") == []
+
+
+@pytest.mark.parametrize(("is_temporary", "mode"), [(True, 0o700), (False, 0o755)])
+def test_attempts_are_private_in_the_temporary_directory_and_follow_the_umask_elsewhere(is_temporary, mode, tmp_path):
+    before = os.umask(0o022)
+    try:
+        attempt = RunDirectory.create(str(tmp_path), "job7", is_temporary=is_temporary).make_attempt("0", [0])
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(os.stat(each).st_mode) for each in (attempt.path, attempt.of_rank(0))] == [mode, mode]
+
+
+def test_stacks_do_not_go_through_a_link(tmp_path):
+    run = RunDirectory.create(str(tmp_path), "job7")
+    os.symlink(tmp_path, os.path.join(run.path, "stacks"))
+    with pytest.raises(FileExistsError):
+        run.make_stacks()
+
+
+def test_a_directory_that_this_agent_did_not_make_is_used_only_if_it_is_there(tmp_path):
+    RunDirectory(str(tmp_path)).make_stacks()
+    for path in (tmp_path / "gone", tmp_path / "link"):
+        (tmp_path / "link").unlink(missing_ok=True)
+        (tmp_path / "link").symlink_to(tmp_path)
+        with pytest.raises(FileNotFoundError, match="missing or not ours"):
+            RunDirectory(str(path)).make_stacks()
+    assert not (tmp_path / "gone").exists()
+
+
+@pytest.fixture
+def shared(monkeypatch):
+    """A directory like /tmp: everybody can write to it, and it is sticky."""
+    path = Path(tempfile.mkdtemp())  # other users cannot reach those of pytest
+    path.chmod(0o1777)
+    monkeypatch.setenv("TMPDIR", str(path))
+    yield path
+    shutil.rmtree(path)
+
+
+def taken_by_mallory(log_dir):
+    """As after a clean-up of the temporary directory: another user has taken the name, and lets everybody in."""
+    shutil.rmtree(log_dir)
+    log_dir.mkdir()
+    log_dir.chmod(0o777)
+    os.chown(log_dir, MALLORY, MALLORY)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("leaves", ["an empty directory", "his own run directory", "a link to one of root's"])
+@pytest.mark.parametrize("is_temporary", [True, False])
+def test_another_user_who_takes_the_name_gets_nothing(is_temporary, leaves, shared, tmp_path, capfd):
+    log_dir = Path(make_temporary()) if is_temporary else shared / "logs"
+    log_dir.mkdir(exist_ok=True)
+    run = RunDirectory.create(str(log_dir), "job7", is_temporary=is_temporary)
+    lost = run.path
+    taken_by_mallory(log_dir)
+    (tmp_path / "of_root").mkdir()
+    with as_user(MALLORY):
+        if leaves == "his own run directory":
+            os.mkdir(lost)
+            os.chmod(lost, 0o777)
+        elif leaves == "a link to one of root's":
+            os.symlink(tmp_path / "of_root", lost)
+    left = sorted(log_dir.rglob("*"))
+    run.make_attempt("1", [0])
+    run.make_stacks()
+    assert sorted(log_dir.rglob("*")) == left
+    assert os.listdir(tmp_path / "of_root") == []
+    assert re.fullmatch(rf"{shared}/torchelastic_[0-9a-f]{{8}}/job7_[0-9a-f]{{8}}", run.path)
+    for path in (run.path, os.path.dirname(run.path), f"{run.path}/attempt_1", f"{run.path}/attempt_1/0"):
+        status = os.stat(path)
+        assert (status.st_uid, stat.S_IMODE(status.st_mode)) == (0, 0o700)
+    said_once(capfd, lost, run.path)
+
+
+@pytest.mark.root
+def test_a_log_directory_is_not_made_again_below_another_users(shared):
+    log_dir = shared / "mine" / "logs"
+    log_dir.mkdir(parents=True)
+    run = RunDirectory.create(str(log_dir), "job7")
+    taken_by_mallory(shared / "mine")
+    run.ensure()
+    assert os.path.basename(os.path.dirname(run.path)).startswith("torchelastic_")
+    assert os.listdir(shared / "mine") == []
+
+
+@pytest.mark.root
+def test_a_directory_that_became_another_users_is_not_ours(tmp_path):
+    """As if its inode number had been used again."""
+    run = RunDirectory.create(str(tmp_path), "job7")
+    lost = run.path
+    os.chown(lost, MALLORY, MALLORY)
+    run.ensure()
+    assert run.path != lost
+
+
+# Finding
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,10 @@ READ_BYTES = 1 << 20
 """The size of one read."""
 
 
+DirectoryIdentity = tuple[int, int, int]
+"""What makes a directory the same one as before: its device, its inode and its owner."""
+
+
 class NotRegularError(OSError):
     """The path is not a regular file: a directory, pipe, device, socket, or a link that is not followed."""
 
@@ -127,6 +131,29 @@ def other_owner(directory: str) -> int | None:
     except (OSError, ValueError):
         return None
     return None if owner in (0, os.geteuid()) else owner
+
+
+def directory_identity(path: str, *, follow: bool = False) -> DirectoryIdentity | None:
+    """The identity of the directory at `path`, or None if there is none. Follows a link only with `follow`.
+
+    The owner is part of it: once a directory is removed, its inode number may become another user's.
+    """
+    try:
+        found = os.stat(path, follow_symlinks=follow)
+    except (OSError, ValueError):
+        return None
+    return (found.st_dev, found.st_ino, found.st_uid) if stat.S_ISDIR(found.st_mode) else None
+
+
+def is_below_another_owner(path: str) -> bool:
+    """Whether the nearest existing directory above `path` belongs to neither this user nor root.
+
+    Its owner can replace whatever is made in it.
+    """
+    parent = os.path.dirname(os.path.abspath(path))
+    while not os.path.lexists(parent) and parent != os.path.dirname(parent):
+        parent = os.path.dirname(parent)
+    return other_owner(parent) is not None
 
 
 def _checked(path: str, flags: int, mode: int = PRIVATE) -> int:

@@ -20,19 +20,26 @@
 
 The restart count does not rise when processes restart because of another node, so an attempt's directory may already
 exist. It is left as it is: the next ones are `attempt_<n>.1`, `attempt_<n>.2` and so on.
+
+A clean-up of the temporary directory may remove a run's directory during a long run, and another user may take the name
+then. So an agent checks before each use that the directory is still the one it made. If it is not, the run continues in
+a new directory with a new name; see `RunDirectory.ensure`.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import time
 
-from holdfast.files import is_regular
+from holdfast.files import directory_identity, is_below_another_owner, is_regular, other_owner
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from holdfast.files import DirectoryIdentity
 
 RUN_ID_MAX_CHARS = 60
 """How much of a run id its directory's name shows: with 4 bytes to a character, this fits into a file name."""
@@ -46,24 +53,38 @@ REPORT_PAGE = "report.html"
 _REQUESTS = "requests"
 _STACKS = "stacks"
 _RANDOM_BYTES = 4
+_PRIVATE = 0o700
+_BY_UMASK = 0o777
+_TEMPORARY_DIRECTORIES = ("/tmp", "/var/tmp")  # noqa: S108 - the directory made there has a random name and mode 0700
 
 
 class RunDirectory:
-    """The directory of one agent's part in a job. It may be missing, or be something else: see `is_run`."""
+    """The directory of one agent's part in a job. It may be missing, or be something else: see `is_run`.
 
-    __slots__ = ("path",)
+    `path` changes when an agent's own directory is lost; see `ensure`.
+    """
+
+    __slots__ = ("_origin", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self._origin: _Origin | None = None
 
     @classmethod
-    def create(cls, log_dir: str, run_id: str) -> RunDirectory:
-        """Create the directory of a new run in `log_dir`.
+    def create(cls, log_dir: str, run_id: str, *, is_temporary: bool = False) -> RunDirectory:
+        """Create the directory of a new run in `log_dir`. `is_temporary` says that `make_temporary` made `log_dir`.
 
         Raises:
             OSError: it cannot be created.
         """
-        return cls(make_random(os.path.join(os.path.abspath(log_dir), f"{_file_name(run_id)}_")))
+        run = cls("")
+        run._make(os.path.abspath(log_dir), run_id, is_temporary=is_temporary)
+        return run
+
+    def _make(self, log_dir: str, run_id: str, *, is_temporary: bool) -> None:
+        path = make_random(os.path.join(log_dir, f"{_file_name(run_id)}_"))
+        self._origin = _Origin(path, log_dir, run_id, is_temporary=is_temporary)
+        self.path = path
 
     def __repr__(self) -> str:
         return f"RunDirectory({self.path!r})"
@@ -97,17 +118,44 @@ class RunDirectory:
 
     # Writing
 
+    def ensure(self) -> None:
+        """Check that this is still the directory that `create` made. If it is not, continue in a new one, and say so.
+
+        The new one is beside the old one if `log_dir` was given and is still there, or can be made again. It is in a
+        new temporary directory if another user has taken the place.
+
+        Raises:
+            OSError: no new directory can be made; or `create` did not make this one, and it is missing, a link, or
+                another user's.
+        """
+        origin = self._origin
+        if origin is None:
+            if directory_identity(self.path) is None or other_owner(self.path) is not None:
+                raise FileNotFoundError(errno.ENOENT, "it is missing or not ours", self.path)
+            return
+        if directory_identity(self.path) == origin.identity:
+            return
+        log_dir, is_temporary = origin.next_place()
+        lost = self.path
+        self._make(log_dir, origin.run_id, is_temporary=is_temporary)
+        from holdfast.errors.notice import notice
+
+        notice(f"the run's directory {lost!r} was removed or replaced; the run continues in {self.path!r}")
+
     def make_attempt(self, restart_count: str, ranks: Iterable[int]) -> AttemptDirectory:
         """Create a new directory for an attempt, with one for each rank in it.
+
+        Their mode follows the umask if the user chose `log_dir`: whoever opens the run's directory to others shares its
+        logs. In the temporary directory they are private.
 
         Raises:
             OSError: a directory cannot be created.
         """
-        # A clean-up of the temporary directory may have removed it during a long run.
-        os.makedirs(self.path, 0o700, exist_ok=True)
-        attempt = AttemptDirectory(_make_next(os.path.join(self.path, f"attempt_{_file_name(restart_count)}")))
+        self.ensure()
+        mode = _PRIVATE if self._origin is None or self._origin.is_temporary else _BY_UMASK
+        attempt = AttemptDirectory(_make_next(os.path.join(self.path, f"attempt_{_file_name(restart_count)}"), mode))
         for rank in ranks:
-            os.mkdir(attempt.of_rank(rank))
+            os.mkdir(attempt.of_rank(rank), mode)
         return attempt
 
     def make_stacks(self) -> None:
@@ -116,7 +164,13 @@ class RunDirectory:
         Raises:
             OSError: it cannot be created.
         """
-        os.makedirs(os.path.join(self.path, _STACKS), 0o700, exist_ok=True)
+        self.ensure()
+        path = os.path.join(self.path, _STACKS)
+        try:
+            os.mkdir(path, _PRIVATE)
+        except FileExistsError:
+            if directory_identity(path) is None:
+                raise
 
     # Finding
 
@@ -129,6 +183,46 @@ class RunDirectory:
             return []
         names = ((os.path.basename(run.path), run) for run in beside)
         return [run for other, run in names if other != name and _run_id_in(other) == _run_id_in(name)]
+
+
+class _Origin:
+    """How an agent made its run's directory: enough to recognise it, and to make another one.
+
+    Raises:
+        FileNotFoundError: the new directory is gone already.
+    """
+
+    __slots__ = ("_log_dir", "_log_dir_identity", "identity", "is_temporary", "run_id")
+
+    def __init__(self, path: str, log_dir: str, run_id: str, *, is_temporary: bool) -> None:
+        self.run_id = run_id
+        self.is_temporary = is_temporary
+        self._log_dir = log_dir
+        self._log_dir_identity = self._found_log_dir()
+        self.identity: DirectoryIdentity | None = directory_identity(path)
+        if self.identity is None or self._log_dir_identity is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    def next_place(self) -> tuple[str, bool]:
+        """The directory in which to make another one, and whether it is temporary.
+
+        Raises:
+            OSError: it is missing and cannot be made.
+        """
+        if self._found_log_dir() == self._log_dir_identity or (not self.is_temporary and self._has_new_log_dir()):
+            return self._log_dir, self.is_temporary
+        return make_temporary(), True
+
+    def _found_log_dir(self) -> DirectoryIdentity | None:
+        return directory_identity(self._log_dir, follow=not self.is_temporary)  # the user's own may be a link
+
+    def _has_new_log_dir(self) -> bool:
+        """Whether the directory that the user chose was replaced by this user or root, or is missing and made again."""
+        if not os.path.lexists(self._log_dir):
+            if is_below_another_owner(self._log_dir):
+                return False
+            os.makedirs(self._log_dir, exist_ok=True)
+        return os.lstat(self._log_dir).st_uid in (0, os.geteuid()) and other_owner(self._log_dir) is None
 
 
 class AttemptDirectory:
@@ -190,10 +284,28 @@ def make_random(start: str) -> str:
     while True:
         path = start + os.urandom(_RANDOM_BYTES).hex()
         try:
-            os.mkdir(path, 0o700)
+            os.mkdir(path, _PRIVATE)
         except FileExistsError:
             continue
         return path
+
+
+def make_temporary() -> str:
+    """Create a private directory in the temporary directory.
+
+    Like `tempfile.mkdtemp`, without importing it: the import costs more than a worker's start.
+
+    Raises:
+        OSError: it cannot be created.
+    """
+    wanted = [path for name in ("TMPDIR", "TEMP", "TMP") if (path := os.environ.get(name))]
+    *others, last = [*wanted, *_TEMPORARY_DIRECTORIES]
+    for directory in others:
+        try:
+            return make_random(os.path.join(os.path.abspath(directory), "torchelastic_"))
+        except OSError:
+            continue
+    return make_random(os.path.join(last, "torchelastic_"))
 
 
 def _run_id_in(name: str) -> str:
@@ -201,12 +313,12 @@ def _run_id_in(name: str) -> str:
     return name.rpartition("_")[0]
 
 
-def _make_next(path: str) -> str:
+def _make_next(path: str, mode: int) -> str:
     """Create a directory: `path`, or if that exists the first free one of `path`.1, `path`.2 ..."""
     candidate, count = path, 0
     while True:
         try:
-            os.mkdir(candidate)
+            os.mkdir(candidate, mode)
         except FileExistsError:
             count += 1
             candidate = f"{path}.{count}"

@@ -10,6 +10,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from other_users import MALLORY
 
 from holdfast import files
 from holdfast.errors import error_file as module
@@ -222,6 +223,15 @@ class TestWriting:
     def test_missing_directories_are_made(self, tmp_path):
         write_error_file(str(tmp_path / "a" / "b" / "f"), "{}")
         assert (tmp_path / "a" / "b" / "f").read_text() == "{}"
+
+    @pytest.mark.root
+    def test_missing_directories_are_not_made_in_another_users(self, tmp_path):
+        """A clean-up removed the temporary directory, and another user took its name."""
+        os.chown(tmp_path, MALLORY, MALLORY)
+        tmp_path.chmod(0o777)
+        with pytest.raises(PermissionError, match="another user's directory"):
+            write_error_file(str(tmp_path / "a" / "b" / "f"), "{}")
+        assert os.listdir(tmp_path) == []
 
     def test_a_relative_path_is_enough(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)

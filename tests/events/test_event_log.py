@@ -50,7 +50,7 @@ class TestFile:
     def test_is_made_with_the_first_event(self, log, path):
         assert not path.exists()
         log.write(event())
-        assert stat.S_IMODE(path.stat().st_mode) & 0o700 == 0o600
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
     def test_is_not_made_without_one(self, log, path):
         log.hold()

@@ -215,7 +215,9 @@ def test_a_run_directory_that_was_tidied_away_is_made_again(tmp_path):
     first = specs.reify(envs(1)).stdouts[0]
     os.removedirs(os.path.dirname(first))
     second = specs.reify(envs(1)).stdouts[0]
-    assert second == first
+    assert second != first
+    assert second == f"{specs.run_dir}/attempt_0/0/stdout.log"
+    assert os.path.dirname(specs.run_dir) == str(tmp_path / "logs")
     assert os.path.isdir(os.path.dirname(second))
 
 
@@ -255,17 +257,16 @@ def test_a_directory_that_cannot_be_made_is_an_input_error_with_path_and_reason(
 def test_an_attempt_that_finds_no_place_for_its_files_does_without_them(tmp_path, caplog):
     specs = DefaultLogsSpecs(str(tmp_path / "logs"), Std.ALL, Std.ERR)
     first = specs.reify(envs())
-    run_dir = specs.run_dir
-    os.rename(run_dir, f"{run_dir}.away")
-    with open(run_dir, "w"):
-        pass  # as on a full disk, nothing can be made below it
+    root, away = tmp_path / "logs", tmp_path / "logs.away"
+    root.rename(away)
+    root.touch()  # as on a full disk, nothing can be made below it
     without = envs()
     assert specs.reify(without) == DefaultLogsSpecs(os.devnull, Std.ALL, Std.ERR).reify(envs())
     assert {env["TORCHELASTIC_ERROR_FILE"] for env in without.values()} == {""}
     [record] = caplog.records
-    assert record.message.startswith(f"no log files for this attempt: cannot make '{run_dir}")
-    os.unlink(run_dir)
-    os.rename(f"{run_dir}.away", run_dir)
+    assert record.message.startswith(f"no log files for this attempt: cannot make '{root}/job_")
+    root.unlink()
+    away.rename(root)
     assert specs.reify(envs()).stdouts[0] == first.stdouts[0].replace("attempt_0", "attempt_0.1")
 
 

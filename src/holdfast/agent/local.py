@@ -181,6 +181,9 @@ class LocalElasticAgent(SimpleElasticAgent):
 
     def _run_directory(self) -> RunDirectory | None:
         """The run's directory, from the first attempt on; None if the logs go elsewhere."""
+        run = getattr(self._logs_specs, "run_directory", None)
+        if isinstance(run, RunDirectory):
+            return run
         path = getattr(self._logs_specs, "run_dir", None)
         return RunDirectory(path) if path else None
 

@@ -16,7 +16,7 @@ import errno
 import os
 
 from holdfast.errors.text import clipped, encodable, visible
-from holdfast.files import NotRegularError, open_regular, write_whole
+from holdfast.files import NotRegularError, is_below_another_owner, open_regular, write_whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -151,7 +151,12 @@ def write_error_file(path: str, content: str) -> None:
 
 
 def _replace(path: str, payload: bytes) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    parent = os.path.dirname(path)
+    if not os.path.isdir(parent):
+        # A clean-up of the temporary directory may have removed it, and another user may have taken its name.
+        if is_below_another_owner(parent):
+            raise PermissionError(errno.EACCES, "another user's directory is in its place", path)
+        os.makedirs(parent, exist_ok=True)
     write_whole(path, payload, mode=FILE_MODE)
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 HELD_MAX_EVENTS = 1000
 """How many events are held back. At this number waiting is pointless, and the log releases itself."""
 
-FILE_MODE = 0o644
-
 
 class EventLog:
     """Writes an agent's events to the file `path`, if that is not empty, and to the handler `destination`.
@@ -93,7 +91,7 @@ class _EventFile:
     def append(self, event: AnyEvent | RecordedEvent) -> None:
         line = to_json(event.fields() | {"timestamp": event.timestamp}).encode() + b"\n"
         if self._fd is None:
-            self._fd = open_append(self._path, FILE_MODE)  # workers run by then and may have put a pipe there
+            self._fd = open_append(self._path)  # workers run by then and may have put a pipe there
         rest = b"\n" + line if self._ends_within_a_line else line
         while rest:
             # A partial write means a full disk; the next attempt then raises the error.

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 
 from holdfast.logger import get_logger
 from holdfast.processes.std import Std, to_map
-from holdfast.run_directory import RunDirectory, make_random
+from holdfast.run_directory import RunDirectory, make_temporary
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ ENTRY_POINT_GROUPS = ("holdfast.logs_specs", "torchrun.logs_specs")
 """Where `find_logs_specs` searches; the first group that has the name wins."""
 
 log = get_logger(__name__)
-
-_TEMPORARY_DIRECTORIES = ("/tmp", "/var/tmp")  # noqa: S108 - the directory made there has a random name and mode 0700
 
 
 class LogsDest:
@@ -127,6 +125,7 @@ class DefaultLogsSpecs(LogsSpecs):
     ) -> None:
         super().__init__(log_dir, redirects, tee, local_ranks_filter)
         self._root: str = _root_directory(log_dir)
+        self._is_temporary = not log_dir
         self._run: RunDirectory | None = None
         self._has_begun = False
 
@@ -138,6 +137,11 @@ class DefaultLogsSpecs(LogsSpecs):
     def run_dir(self) -> str | None:
         """The directory of this run, from its first attempt on; None if there are no files."""
         return None if self._run is None else self._run.path
+
+    @property
+    def run_directory(self) -> RunDirectory | None:
+        """The same as an object, which notices if the directory is removed or replaced."""
+        return self._run
 
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
         """Create the directories of one attempt. In the first attempt, a process creates its files when it opens them.
@@ -202,7 +206,8 @@ class DefaultLogsSpecs(LogsSpecs):
     def _make_attempt(self, envs: dict[int, dict[str, str]]) -> AttemptDirectory:
         env = next(iter(envs.values()), {})
         if self._run is None:
-            self._run = RunDirectory.create(self._root, env.get("TORCHELASTIC_RUN_ID", "none"))
+            run_id = env.get("TORCHELASTIC_RUN_ID", "none")
+            self._run = RunDirectory.create(self._root, run_id, is_temporary=self._is_temporary)
         return self._run.make_attempt(env.get("TORCHELASTIC_RESTART_COUNT", "0"), envs)
 
     def __repr__(self) -> str:
@@ -243,23 +248,11 @@ def _root_directory(log_dir: str | None) -> str:
         return log_dir
     try:
         if not log_dir:
-            return _make_temporary()
+            return make_temporary()
         os.makedirs(log_dir, exist_ok=True)
     except OSError as error:
         raise _cannot_make(error) from error
     return log_dir
-
-
-def _make_temporary() -> str:
-    """Like `tempfile.mkdtemp`, without importing it: the import costs more than a worker's start."""
-    wanted = [path for name in ("TMPDIR", "TEMP", "TMP") if (path := os.environ.get(name))]
-    *others, last = [*wanted, *_TEMPORARY_DIRECTORIES]
-    for directory in others:
-        try:
-            return make_random(os.path.join(os.path.abspath(directory), "torchelastic_"))
-        except OSError:
-            continue
-    return make_random(os.path.join(last, "torchelastic_"))
 
 
 def _make_files(paths: Iterable[str]) -> None:
