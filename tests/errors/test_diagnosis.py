@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.errors.advice import advice
 from holdfast.errors.diagnosis import (
     STACKS_MAX_CHARS,
     TAIL_MAX_CHARS,
@@ -169,6 +170,49 @@ def test_a_traceback_whose_message_has_more_lines_is_found():
     assert (found.kind, found.exception, found.message) == (FailureKind.EXCEPTION, "RuntimeError", text)
     assert found.where == "a.py:4 in f"
     assert of_exit(1, stderr=f"{text}\ngoing on\n").kind is FailureKind.EXIT
+
+
+def broken_pipe(line, file="/home/me/train.py"):
+    frames = f'  File "/home/me/train.py", line 3, in <module>\n    main()\n  File "{file}", line 9, in f\n    {line}\n'
+    return f"Traceback (most recent call last):\n{frames}BrokenPipeError: [Errno 32] Broken pipe\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "print(step)",
+        "print(step, flush=True)",
+        "builtin_print(*args, **kwargs)",
+        "print(step, file=sys.stderr)",
+        "sys.stdout.write(text)",
+        "sys.stdout.buffer.write(data)",
+        "sys.stderr.flush()",
+        "print(step)\n    ~~~~~^^^^^^",
+    ],
+)
+def test_who_prints_and_has_no_reader_lost_no_peer(line):
+    found = of_exit(1, stderr=broken_pipe(line))
+    assert (found.kind, found.exception) == (FailureKind.EXCEPTION, "BrokenPipeError")
+    assert "Nobody reads the program's output" in advice(found.kind, found.exception, found.where)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        broken_pipe("peer.sendall(data)"),
+        broken_pipe("print(data, file=peer)"),
+        broken_pipe("stdin.flush()"),
+        broken_pipe("self._send(header + buf)", "/usr/lib/python3.11/multiprocessing/connection.py"),
+        broken_pipe("print(all_reduce(x))").replace(
+            "BrokenPipe",
+            '  File "/opt/site-packages/torch/distributed.py", line 1, in all_reduce\n    w.wait()\nBrokenPipe',
+        ),
+        broken_pipe("print(step)").replace("BrokenPipeError", "ConnectionResetError"),
+        'Traceback (most recent call last):\n  File "a.py", line 4, in f\nBrokenPipeError: [Errno 32] Broken pipe',
+    ],
+)
+def test_another_broken_pipe_is_a_lost_peer(text):
+    assert of_exit(1, stderr=text).kind is FailureKind.COMMUNICATION
 
 
 def test_what_torch_and_we_ourselves_write_around_a_traceback_does_not_hide_it():

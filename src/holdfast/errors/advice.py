@@ -16,6 +16,9 @@ _BY_EXCEPTION = {
     "PermissionError": "Check that the user who runs the workers may read and write this path.",
     "MemoryError": "Use a smaller batch or model, fewer workers on a machine, or a machine with more memory.",
     "OutOfMemoryError": "The accelerator's memory is full: use a smaller batch, checkpointing, or more devices.",
+    "BrokenPipeError": (
+        "Nobody reads the program's output any more, as after `| head`: read it to its end, or write it to a file."
+    ),
     "NoMainGuardError": 'Put the launch under `if __name__ == "__main__":`, since every worker imports this file.',
     "KeyboardInterrupt": "Nothing is wrong: the program was interrupted.",
 }

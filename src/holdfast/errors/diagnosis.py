@@ -45,6 +45,10 @@ LIBRARIES = (
 
 _FRAME = re.compile(r'^[|+ \t-]*File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:,? in (?P<function>.+))?$', re.MULTILINE)
 _LAST_LINE = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?::(?: (?P<text>.*))?)?$")
+_PRINTS = re.compile(
+    r"(?:\b|_)print\((?!.*\bfile ?=(?! ?(?:sys\.)?std(?:out|err)\b))"
+    r"|\bstd(?:out|err)(?:\.buffer)?\.(?:write|writelines|flush)\("
+)
 _NO_FRAME = "<no Python frame>"
 _TRACEBACK = "Traceback (most recent call last):"
 _CRASHED_THREAD = "Current thread 0x"
@@ -174,8 +178,17 @@ def where_in(text: str) -> str:
 def _raised(text: str, line: str) -> Diagnosis:
     found = _LAST_LINE.match(line.partition("\n")[0].strip())
     exception = found["name"] if found else ""
-    kind = FailureKind.COMMUNICATION if is_lost_peer(exception, line) else FailureKind.EXCEPTION
+    is_victim = is_lost_peer(exception, line) and not (exception == "BrokenPipeError" and _is_printing(text))
+    kind = FailureKind.COMMUNICATION if is_victim else FailureKind.EXCEPTION
     return Diagnosis(kind, text, where_in(text), exception)
+
+
+def _is_printing(traceback: str) -> bool:
+    """Whether the innermost line of a traceback writes to stdout or stderr, not to a socket or another file."""
+    source = ""
+    for frame in _FRAME.finditer(traceback):
+        source = traceback[frame.end() :].lstrip("\n").partition("\n")[0]
+    return _PRINTS.search(source) is not None
 
 
 def _signalled(number: int, pid: int, evidence: Evidence) -> Diagnosis:

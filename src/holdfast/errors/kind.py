@@ -58,7 +58,9 @@ INFRASTRUCTURE = frozenset({FailureKind.COMMUNICATION, FailureKind.KILLED, Failu
 """Kinds that a machine or the network may have caused, so that a short wait before the next attempt helps."""
 
 CONNECTION_ERRORS = frozenset({"ConnectionResetError", "ConnectionAbortedError", "BrokenPipeError"})
-"""Exceptions that always mean a lost peer."""
+"""Exceptions that mean a lost peer, whatever their text is. A broken pipe may also be that of stdout: `diagnose` checks
+which line raised it.
+"""
 
 PEER_ERRORS = frozenset(
     {
