@@ -109,14 +109,16 @@ def test_a_fence_that_was_renewed_while_the_keeper_was_stopped_holds(stopped):
     assert not context.is_fenced
 
 
-def test_reports_that_the_guard_has_read_wake_up_who_waits_for_the_set(start, post):
-    context = start("bash", [("-c", "exit 0"), ("-c", f"echo $$ > {post.path}; exec sleep 1000")])
-    post.pids(1)
+def test_reports_that_the_guard_has_read_wake_up_who_waits_for_the_set(start, tmp_path):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    context = start("bash", [("-c", f"read < {gate}"), ("-c", "exec sleep 1000")])
     keeper = context._keeper
+    assert keeper.exits == {}
     with select.epoll() as waiting:
         waiting.register(context, select.EPOLLIN)
-        while 0 not in keeper.exits:
-            assert keeper._hear_until(lambda: 0 in keeper.exits, time.monotonic() + 60)
+        gate.write_text("exit\n")
+        assert keeper._hear_until(lambda: 0 in keeper.exits, time.monotonic() + 60)
         assert waiting.poll(60)
 
 

@@ -55,6 +55,7 @@ from holdfast.processes.children import children, end_children, signal_group
 from holdfast.processes.console_relay import ConsoleRelay
 from holdfast.processes.exiting import is_ending
 from holdfast.processes.fence import read_fence
+from holdfast.processes.keeper_reports import Reports
 from holdfast.processes.keeper_states import (
     ENDED,
     HAVE_PROCESSES,
@@ -166,7 +167,6 @@ class _Keeper:
             KILL: self._kill,
         }
         self._signalled: set[int] = set()
-        self._untold = b""
         self._name = procfs.name()
 
         os.set_blocking(reports, False)
@@ -187,6 +187,7 @@ class _Keeper:
             os._exit(0)  # the agent has ended, and no worker has begun
         self._poll = select.poll()
         self._handlers: dict[int, Callable[[], object]] = {}
+        self._tell = Reports(reports, self._watch, self._forget).tell
         self._hearing = ConsoleRelay(self._shared, self._watch, self._forget)
 
     def run(self) -> None:
@@ -433,24 +434,6 @@ class _Keeper:
         if self._life.phase != ENDED and self._hearing.is_all_shown:
             self._step(AllShown())
         return self._life.phase == ENDED
-
-    def _tell(self, line: str) -> None:
-        """Report to the agent. If it does not read, the rest is kept: the keeper must not block."""
-        self._untold += os.fsencode(line.replace("\n", "?")) + b"\n"
-        self._tell_what_is_kept()
-
-    def _tell_what_is_kept(self) -> None:
-        try:
-            while self._untold:
-                self._untold = self._untold[os.write(self._reports, self._untold) :]
-        except BlockingIOError:
-            self._handlers[self._reports] = self._tell_what_is_kept
-            self._poll.register(self._reports, select.POLLOUT)
-            return
-        except BrokenPipeError:
-            self._untold = b""  # the agent is gone; its pidfd or its command pipe reports that
-        if self._reports in self._handlers:
-            self._forget(self._reports)
 
 
 def _leave_the_agents_terminal() -> None:

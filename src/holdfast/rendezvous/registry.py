@@ -23,6 +23,9 @@ BUILT_IN_BACKENDS = frozenset((STATIC, *BACKENDS))
 ENTRY_POINT_GROUPS = ("holdfast.rendezvous", "torchrun.handlers")
 """The entry point groups of installed backends. The first group that has the name wins."""
 
+_REMOVED = "etcd-v2"
+"""A backend of torchrun's. It is refused by name, and not offered as a choice."""
+
 
 class RendezvousHandlerRegistry:
     """Makes handlers by the name of their backend."""
@@ -44,6 +47,8 @@ class RendezvousHandlerRegistry:
 
     def create_handler(self, params: RendezvousParameters) -> RendezvousHandler:
         """A handler of the backend that `params` names."""
+        if params.backend not in self._creators:
+            refuse_removed(params.backend)
         creator = self._creators.get(params.backend) or self._installed(params.backend)
         handler = creator(params)
         if handler.get_backend() != params.backend:
@@ -79,17 +84,18 @@ def _create_elastic(params: RendezvousParameters) -> RendezvousHandler:
     return ElasticRendezvous(params.backend, params.run_id, ElasticSettings(params), params.local_addr)
 
 
-def _create_etcd_v2(params: RendezvousParameters) -> RendezvousHandler:
-    from holdfast.errors.tree import InputError
+def refuse_removed(backend: str) -> None:
+    """Raise InputError for a backend that torchrun has and nobody can offer any more."""
+    if backend == _REMOVED:
+        from holdfast.errors.tree import InputError
 
-    raise InputError(
-        f"--rdzv-backend {params.backend}: etcd has removed its v2 API; write --rdzv-backend etcd, which speaks v3, "
-        "with the same --rdzv-endpoint"
-    )
+        raise InputError(
+            f"--rdzv-backend {_REMOVED}: etcd has removed its v2 API; write --rdzv-backend etcd, which speaks v3, "
+            "with the same --rdzv-endpoint"
+        )
 
 
 rendezvous_handler_registry = RendezvousHandlerRegistry()
 rendezvous_handler_registry.register(STATIC, _create_static)
 for _name in BACKENDS:
     rendezvous_handler_registry.register(_name, _create_elastic)
-rendezvous_handler_registry.register("etcd-v2", _create_etcd_v2)
