@@ -18,7 +18,7 @@ ELSEWHERE = {
     "_lazy.py": "test_lazy.py",
     "worker/startup/sitecustomize.py": "worker/test_sitecustomize.py",
 }
-"""Modules whose test file is not at the mirrored place: a leading underscore is no word, and `startup` is no package."""
+"""Modules whose tests are not at the mirrored place: a leading underscore is no word, and `startup` is no package."""
 
 
 def name_of(path):

@@ -92,7 +92,8 @@ def _argparse_options(option: Option) -> dict[str, Any]:
 class _Parser(VisibleParser):
     """Reports a mistake in one line, and treats two spellings of an option as one."""
 
-    # Both methods are overridden: the Python version decides which of them raises the error.
+    # Both methods are overridden: the Python version decides which of them raises the error. argparse's are overloaded
+    # by the type of `namespace`, which nobody here needs: hence the two "type: ignore".
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         try:

@@ -71,7 +71,7 @@ class LogsDest:
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # how Python says that equal objects have no hash
 
 
 class LogsSpecs(ABC):
@@ -226,7 +226,7 @@ class DefaultLogsSpecs(LogsSpecs):
             and self._local_ranks_filter == other._local_ranks_filter
         )
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # how Python says that equal objects have no hash
 
 
 def find_logs_specs(name: str | None = None) -> type[LogsSpecs]:
