@@ -33,7 +33,7 @@ from holdfast.rendezvous.decide import decide
 from holdfast.rendezvous.decision import NO_RECORD, Leave, Settings, Stop
 from holdfast.rendezvous.records import GENERATION_MAX, Arrivals, BreakKind, Broken, Fingerprint, Short, encode
 from holdfast.rendezvous.restarts import STEADY_S
-from holdfast.rendezvous.view import View
+from holdfast.rendezvous.view import REFUSALS_MAX, View
 from holdfast.settings import RestartLimits
 
 # The next generation
@@ -486,6 +486,19 @@ def test_a_newcomer_with_another_program_does_not_disturb_the_job():
     programs = {"a.1": "train.py", "b.1": "train.py", "c.1": "eval.py"}
     view = view_of(leader="a.1", made=made, nodes=HERE, programs=programs, refused=["c.1"], seen_at={"c.1": NOW - 9})
     assert lead(view, running=1).actions == ()
+
+
+def test_more_refusals_than_a_view_holds_are_not_tried_again_and_again():
+    """Unless one of the refused has left: its record makes room."""
+    ours = replace(offer("a", 29500), fingerprint=Fingerprint(program="train.py"))
+    many = [f"{number:x}.1" for number in range(0x1000, 0x1000 + REFUSALS_MAX)]
+    nodes = dict.fromkeys(["a.1", "b.1", *many], 0)
+    programs = dict.fromkeys(nodes, "eval.py") | {"a.1": "train.py"}
+    full = view_of(leader="a.1", nodes=nodes, programs=programs, refused=many)
+    assert lead(full, offer=ours, published=ours).actions == ()
+    left = view_of(leader="a.1", nodes=nodes, programs=programs, refused=[*many[1:], "ffff.1"])
+    (refusal,) = lead(left, offer=ours, published=ours).actions
+    assert Delete(f"{KEYS.refused}ffff.1") in refusal.transaction.then
 
 
 def test_what_another_program_left_behind_refuses_nobody():

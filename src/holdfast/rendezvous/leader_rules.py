@@ -42,6 +42,7 @@ from holdfast.rendezvous.records import (
     encode,
 )
 from holdfast.rendezvous.seating import seat
+from holdfast.rendezvous.view import REFUSALS_MAX
 from holdfast.settings import AUTO
 
 if TYPE_CHECKING:
@@ -123,7 +124,9 @@ def _refusal(view: View, me: Me, keys: Keys) -> Propose | None:
                 f"{ours[:NAME_MAX_CHARACTERS]!r}; give one of them another --rdzv-id"
             )
             put = Put(f"{keys.refused}{name}", why.encode("utf-8", "backslashreplace"))
-            left = islice((each for each in view.refused if each not in view.nodes), NAMED_MAX)
+            left = tuple(islice((each for each in view.refused if each not in view.nodes), NAMED_MAX))
+            if len(view.refused) - len(left) >= REFUSALS_MAX:
+                return None  # no view would hold it, and the leader would refuse the node for ever
             operations: tuple[Operation, ...] = (put, *(Delete(f"{keys.refused}{each}") for each in left))
             return Propose(Transaction(as_leader(view, keys), operations), f"refuse {node.host}")
     return None
