@@ -45,6 +45,8 @@ def assert_refused(ended, start):
         ("--nproc-per-node many", "--nproc-per-node 'many': "),
         ("--rdzv-backend nonsense", "--rdzv-backend 'nonsense': "),
         ("--nnodes 2 --rdzv-endpoint a:b", "--rdzv-endpoint 'a:b': "),
+        ("--nnodes 2 --rdzv-endpoint ::::", "--rdzv-endpoint '::::': :::: is no IPv6 address; "),
+        ("--nnodes 2 --rdzv-backend c10d --rdzv-id x --rdzv-endpoint ::::", "--rdzv-endpoint '::::': "),
         ("--rdzv-conf a", "--rdzv-conf 'a': "),
         ("--standalone --rdzv-conf a", "--rdzv-conf 'a': "),
         ("--rdzv-conf join_timeout=soon", "--rdzv-conf join_timeout=soon: "),

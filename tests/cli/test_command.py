@@ -76,3 +76,32 @@ def test_a_reader_that_has_left_is_no_news(words, unbuffered):
     finally:
         os.close(writer)
     assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+INTERRUPTED_IN_AN_IMPORT = """
+import os, signal, sys
+
+class Interruption:
+    def find_spec(self, name, path, target=None):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interruption())
+from holdfast.cli.command import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "last_words"),
+    [("holdfast.cli.exits", ""), ("holdfast.cli.running", "holdfast run: ended by SIGINT\n")],
+)
+def test_an_interruption_of_an_import_shows_no_traceback(module, last_words):
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IN_AN_IMPORT, module, "run", "train.py"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", last_words)

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import signal
 import subprocess
 import sys
 
 import pytest
 
+from holdfast.cli.command import COMMANDS
 from holdfast.cli.exits import exit_code
 from holdfast.errors import ChildFailedError, InfrastructureError, InputError, PlatformError, ProcessFailure
 from holdfast.processes import SignalException
@@ -44,6 +47,58 @@ def test_a_signal_is_128_and_its_number(received, capsys):
 def test_the_keyboard_is_a_signal_too(capsys):
     assert ending(KeyboardInterrupt()) == 130
     assert capsys.readouterr().err == "holdfast test: ended by SIGINT\n"
+
+
+def test_an_interruption_while_a_class_is_made_is_one_too(capsys):
+    class Interrupted:
+        def __set_name__(self, owner, name):
+            raise KeyboardInterrupt
+
+    assert exit_code(lambda: type("Owner", (), {"field": Interrupted()}), "holdfast test") == 130
+    assert capsys.readouterr().err == "holdfast test: ended by SIGINT\n"
+
+
+def out_of_files():
+    return OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def caused_by(cause):
+    error = InputError("cannot start python")
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [out_of_files(), caused_by(out_of_files()), ImportError(f"x.so: cannot open: {os.strerror(errno.EMFILE)}")],
+    ids=["as it is", "as a cause", "in an import"],
+)
+def test_a_limit_of_open_files_that_is_too_low_is_one_line(error, capfd):
+    assert ending(error) == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("holdfast test: too many open files: ")
+    assert line.endswith("ulimit -n 65536")
+
+
+@pytest.mark.parametrize("limit", [8, 10, 12])
+def test_a_job_with_too_few_open_files_has_no_traceback(limit, holdfast_with_files):
+    """Its descriptors run out in an import, or when a worker is started."""
+    done = holdfast_with_files(limit)
+    assert (done.returncode, done.stdout) == (1, b"")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(b"holdfast run: too many open files: ")
+
+
+@pytest.fixture
+def holdfast_with_files(script):
+    """Runs a job with few open files."""
+
+    def run(limit):
+        command = [sys.executable, "-m", "holdfast", "run", script()]
+        few = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))  # noqa: E731 - for one call
+        return subprocess.run(command, capture_output=True, check=False, timeout=60, preexec_fn=few)
+
+    return run
 
 
 def test_a_fault_of_the_infrastructure_is_named(capsys):
@@ -88,3 +143,23 @@ def test_a_stdout_that_takes_nothing_is_one_line(tmp_path):
         done = shown(tmp_path, stdout=full)
     assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
     assert b"No space left on device" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], *([name, "--help"] for name in COMMANDS), ["doctor", "--json"]], ids=" ".join
+)
+def test_every_command_says_that_stdout_takes_nothing(words):
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "holdfast", *words]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (1, "holdfast: cannot write to stdout: No space left on device\n")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["runs", "--json"]], ids=" ".join)
+def test_a_reader_that_has_left_is_no_failure(words):
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "holdfast", *words]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")

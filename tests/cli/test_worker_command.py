@@ -91,6 +91,17 @@ class TestRefusals:
             f"-m 'nosuch_of_test.train': there is no such module (from {here}, or installed for {sys.executable}); "
         )
 
+    def test_a_package_that_cannot_be_run(self, here):
+        for package in ("plain_of_test", "plain_of_test/inner", "runnable_of_test"):
+            (here / package).mkdir()
+            (here / package / "__init__.py").write_text("raise ValueError('it is not imported here')")
+        (here / "runnable_of_test" / "__main__.py").touch()
+        for name in ("plain_of_test", "plain_of_test.inner", "email"):
+            assert refused("-m", name) == (
+                f"-m {name!r}: a package without __main__.py; name a module of the package, such as -m {name}.train"
+            )
+        assert command("-m", "runnable_of_test")[1] == ["-u", "-m", "runnable_of_test"]
+
     def test_a_file_in_the_place_of_a_module(self, here):
         (here / "train_of_test.py").touch()
         assert refused("-m", "train_of_test.py") == (

@@ -170,6 +170,12 @@ def test_bad_endpoints(endpoint):
         parse_endpoint(endpoint, 7)
 
 
+@pytest.mark.parametrize("endpoint", ["::::", ":::", "a:b:c", "[::::]:29500", "[1:2]", "1:2:3:4:5:6:7:8:9"])
+def test_colons_that_make_no_address_are_named_as_the_mistake(endpoint):
+    with pytest.raises(InputError, match=r"^--rdzv-endpoint '.*': .* is no IPv6 address; write HOST:PORT, such as "):
+        parse_endpoint(endpoint, 7)
+
+
 @pytest.mark.parametrize("endpoint", ["192.0.2.2:99999", "[fd00::1]:65536"])
 def test_a_port_that_does_not_exist_is_named_as_the_mistake(endpoint):
     with pytest.raises(InputError, match=r"^--rdzv-endpoint '.*': the port must be 1 to 65535$"):

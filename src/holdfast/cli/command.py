@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from holdfast.cli.exits import BAD_INPUT, exit_code, show
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,8 +30,21 @@ COMMANDS = {
 """For each name: the module, the function that takes the rest of the arguments, and a summary for the help."""
 
 
+INTERRUPTED = 130
+"""128 + SIGINT. The number is repeated here, because nothing may be imported before an interruption is caught."""
+
+
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line `args`, by default this process's, and return the exit code."""
+    try:
+        return _main(args)
+    except KeyboardInterrupt:  # before `exit_code` could catch it, or while it ended
+        return INTERRUPTED
+
+
+def _main(args: Sequence[str] | None) -> int:
+    from holdfast.cli.exits import BAD_INPUT, exit_code, show
+
     word, *rest = list(sys.argv[1:] if args is None else args) or [""]
     if word in COMMANDS:
         return exit_code(lambda: _function(word)(rest), f"{PROG} {word}")

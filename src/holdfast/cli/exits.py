@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from errno import EMFILE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,10 +40,14 @@ def exit_code(command: Callable[[], object], prog: str) -> int:
         command()
         _await_tails()
     except KeyboardInterrupt:
-        import signal
-
-        return _leave(SIGNAL_BASE + signal.SIGINT, f"{prog}: ended by SIGINT")
+        return _leave_interrupted(prog)
     except Exception as error:
+        causes = _causes(error)
+        if isinstance(error, RuntimeError) and any(isinstance(cause, KeyboardInterrupt) for cause in causes):
+            # Up to Python 3.11, an interruption while a class is made, as by an import, becomes a RuntimeError.
+            return _leave_interrupted(prog)
+        if any(map(_is_out_of_files, causes)):
+            return _leave_out_of_files(prog)
         verdict = _verdict(error, prog)
         if verdict is None:
             raise
@@ -50,6 +55,40 @@ def exit_code(command: Callable[[], object], prog: str) -> int:
     finally:
         _flush_stdout()
     return SUCCESS
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """The error and what it was raised from."""
+    causes: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in causes:
+        causes.append(cause)
+        cause = cause.__cause__
+    return causes
+
+
+def _is_out_of_files(error: BaseException) -> bool:
+    """Whether this process had no descriptor left; a library that cannot be opened is an ImportError."""
+    if isinstance(error, ImportError):
+        return os.strerror(EMFILE) in str(error)
+    return isinstance(error, OSError) and error.errno == EMFILE
+
+
+def _leave_out_of_files(prog: str) -> int:
+    """Say that the limit of open files is too low. Nothing is imported: there may be no descriptor to read a file."""
+    words = (
+        f"{prog}: too many open files: this job needs more than its limit allows; raise the limit where the job is "
+        "started, for example with ulimit -n 65536\n"
+    )
+    with suppress(OSError):
+        os.write(2, words.encode())
+    return FAILURE
+
+
+def _leave_interrupted(prog: str) -> int:
+    import signal
+
+    return _leave(SIGNAL_BASE + signal.SIGINT, f"{prog}: ended by SIGINT")
 
 
 def _verdict(error: Exception, prog: str) -> tuple[int, str] | None:

@@ -18,6 +18,11 @@ class VisibleParser(ArgumentParser):
     color = False  # Python 3.14 and later would colour it
 
     def _print_message(self, message: str, file: Any = None) -> None:
+        if file is not None and file is sys.stdout:
+            from holdfast.cli.exits import show
+
+            show(message.removesuffix("\n"))  # argparse would hide that stdout cannot be written
+            return
         from holdfast.errors.text import visible
 
         super()._print_message(visible(message), file or sys.stderr)

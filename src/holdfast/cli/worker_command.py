@@ -87,14 +87,37 @@ def _check_module(name: str) -> None:
     if dot and spec.submodule_search_locations is None:
         hint = f"; write -m {first}" if name == f"{first}.py" else ""
         raise InputError(f"-m {name!r}: {first} is a module and not a package{hint}")
+    try:
+        lacks_main = _lacks_main(name, spec)
+    except Exception:  # noqa: BLE001 - as above
+        return
+    if lacks_main:
+        raise InputError(
+            f"-m {name!r}: a package without __main__.py; name a module of the package, such as -m {name}.train"
+        )
 
 
-def _found_module(name: str) -> Any:
-    """The spec of a top-level module as a worker finds it: in the working directory, or where this process would."""
+def _lacks_main(name: str, spec: Any) -> bool:
+    """Whether a module is a package that cannot be run. `spec` is that of the first part of its name."""
+    parts = [*name.split("."), "__main__"]
+    for end in range(1, len(parts)):
+        if spec is None or spec.submodule_search_locations is None:
+            return False
+        # A package may add directories of its name to its path when it is imported.
+        others = [os.path.join(directory, *parts[:end]) for directory in (os.getcwd(), *sys.path)]
+        spec = _found_module(".".join(parts[: end + 1]), [*spec.submodule_search_locations, *others])
+    return spec is None
+
+
+def _found_module(name: str, within: list[str] | None = None) -> Any:
+    """The spec of a module as a worker finds it: in the directories of its package, `within`.
+
+    By default the module has no package, and is in the working directory or where this process would find it.
+    """
     from _frozen_importlib_external import PathFinder
 
-    found = PathFinder.find_spec(name, [os.getcwd(), *sys.path])
-    others = (finder.find_spec(name, None) for finder in sys.meta_path)
+    found = PathFinder.find_spec(name, [os.getcwd(), *sys.path] if within is None else within)
+    others = (finder.find_spec(name, within) for finder in sys.meta_path)
     return found or next(filter(None, others), None)
 
 

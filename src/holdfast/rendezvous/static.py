@@ -187,9 +187,24 @@ def parse_endpoint(endpoint: str, default_port: int) -> tuple[str, int]:
     if found is not None:
         bracketed, its_port, bare, host, port = found.groups()
         number = int(its_port or port or default_port)
-        if number < 1 << 16:
-            return bracketed or bare or host, number
-        what_to_do = "the port must be 1 to 65535"
+        its_host = bracketed or bare or host
+        if ":" in its_host and not _is_ipv6(its_host):
+            what_to_do = f"{its_host} is no IPv6 address; {what_to_do}"
+        elif number < 1 << 16:
+            return its_host, number
+        else:
+            what_to_do = "the port must be 1 to 65535"
     from holdfast.errors.tree import InputError
 
     raise InputError(f"--rdzv-endpoint {endpoint!r}: {what_to_do}")
+
+
+def _is_ipv6(text: str) -> bool:
+    """Whether `text` is an IPv6 address, perhaps with a zone, as in ``fe80::1%eth0``."""
+    import socket
+
+    try:
+        socket.inet_pton(socket.AF_INET6, text.partition("%")[0])
+    except OSError:
+        return False
+    return True
