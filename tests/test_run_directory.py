@@ -267,6 +267,20 @@ def test_runs_in_a_directory_are_found_by_name_and_bounded(tmp_path, monkeypatch
         runs_in(str(tmp_path / "gone"))
 
 
+@pytest.mark.root
+def test_runs_that_another_user_makes_beside_ours_are_no_siblings_and_do_not_hide_any(tmp_path, monkeypatch):
+    run, sibling = made(tmp_path), made(tmp_path)
+    planted = []
+    for number in range(3):
+        planted.append(RunDirectory(f"{tmp_path}/job7_+{number}"))
+        os.mkdir(planted[-1].path)
+        Path(planted[-1].events).touch()
+        os.chown(planted[-1].path, MALLORY, MALLORY)
+    monkeypatch.setattr("holdfast.run_directory.AGENTS_MAX", 2)
+    assert [each.path for each in run.siblings()] == [sibling.path]
+    assert {each.path for each in runs_in(str(tmp_path))} == {run.path, sibling.path}
+
+
 def test_names_of_stacks_say_why_and_when_and_are_never_the_same():
     at = time.mktime((2026, 1, 31, 23, 59, 59, 0, 0, -1))
     first, second = stacks_name("hang", at), stacks_name("hang", at)

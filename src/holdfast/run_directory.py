@@ -32,6 +32,7 @@ import errno
 import os
 import re
 import time
+from itertools import islice
 
 from holdfast.files import directory_identity, is_below_another_owner, is_regular, other_owner
 
@@ -175,14 +176,18 @@ class RunDirectory:
     # Finding
 
     def siblings(self) -> list[RunDirectory]:
-        """The runs beside this one with the same run id, as those of the job's other nodes are. Never raises."""
+        """The runs beside this one with the same run id, as those of the job's other nodes are. Never raises.
+
+        Runs of other users are left out: they are not of this job, and anyone can make them in a shared directory.
+        """
         parent, name = os.path.split(os.path.abspath(self.path))
         try:
-            beside = runs_in(parent)
+            owner = os.stat(self.path).st_uid
+            others = [other for other in sorted(os.listdir(parent)) if _run_id_in(other) == _run_id_in(name)]
         except OSError:
             return []
-        names = ((os.path.basename(run.path), run) for run in beside)
-        return [run for other, run in names if other != name and _run_id_in(other) == _run_id_in(name)]
+        beside = (RunDirectory(os.path.join(parent, other)) for other in others if other != name)
+        return list(islice((run for run in beside if _belongs_to(owner, run.path) and run.is_run()), AGENTS_MAX))
 
 
 class _Origin:
@@ -257,11 +262,16 @@ class AttemptDirectory:
 def runs_in(directory: str) -> list[RunDirectory]:
     """The runs whose directories are in `directory`, by name, at most `AGENTS_MAX`.
 
+    If there are more, runs of other users are left out first.
+
     Raises:
         OSError: `directory` cannot be read.
     """
     runs = (RunDirectory(os.path.join(directory, name)) for name in sorted(os.listdir(directory)))
-    return [run for run in runs if run.is_run()][:AGENTS_MAX]
+    found = [run for run in runs if run.is_run()]
+    if len(found) > AGENTS_MAX:
+        found.sort(key=lambda run: other_owner(run.path) is not None)  # stable
+    return sorted(found[:AGENTS_MAX], key=lambda run: run.path)
 
 
 def stacks_name(why: str = "", at: float | None = None) -> str:
@@ -311,6 +321,12 @@ def make_temporary() -> str:
 def _run_id_in(name: str) -> str:
     """The run id in the name of a run's directory: the part that all nodes of a job share."""
     return name.rpartition("_")[0]
+
+
+def _belongs_to(owner: int, directory: str) -> bool:
+    """Whether `directory` belongs to `owner`, to this user or to root."""
+    found = directory_identity(directory, follow=True)
+    return found is not None and found[2] in (owner, os.geteuid(), 0)
 
 
 def _make_next(path: str, mode: int) -> str:

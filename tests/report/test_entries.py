@@ -16,12 +16,14 @@ from holdfast.report.entries import (
     LINE_MAX_BYTES,
     LIST_MAX_ITEMS,
     NUMBER_MAX,
+    PEEK_MAX_BYTES,
     PEEK_MAX_LINES,
     TEXT_MAX_CHARS,
     Facts,
     identity_of,
     parse_line,
     read_log,
+    skim_log,
 )
 from holdfast.report.records import Outcome
 from holdfast.report.timeline import node_of
@@ -119,12 +121,57 @@ def test_a_log_is_read_up_to_its_limit(tmp_path, monkeypatch):
     assert (len(log.entries), log.skipped_lines, log.is_cut) == (1, 0, True)
 
 
+def test_a_log_of_many_short_lines_is_read_up_to_a_number_of_them(tmp_path, monkeypatch):
+    written = written_runs.WrittenNode(tmp_path).line('{"name":"x"}').line("nonsense").done("succeeded")
+    monkeypatch.setattr(entries, "LOG_MAX_LINES", 4)
+    assert (len(read_log(RunDirectory(written.directory)).entries), told(written).is_cut) == (3, False)
+    monkeypatch.setattr(entries, "LOG_MAX_LINES", 3)
+    log = read_log(RunDirectory(written.directory))
+    assert (len(log.entries), log.skipped_lines, log.read_lines, log.is_cut) == (2, 1, 3, True)
+
+
+def test_what_nobody_reads_of_an_event_is_not_kept():
+    junk = {"junk": [[]] * 9}
+    line = {
+        "name": "x",
+        "metadata": {"run_id": "job7", "details": junk, **junk, "raw_error": {"message": junk, **junk}},
+    }
+    metadata = parse_line(json.dumps(line).encode()).metadata
+    assert metadata.text("run_id") == "job7"
+    assert not any(metadata.facts(name) for name in ("details", "junk"))
+    assert not metadata.facts("raw_error").facts("message")
+    nested = {"message": {"message": {"message": {"message": {"message": "too deep"}}}}}
+    assert "too deep" not in repr(parse_line(json.dumps({"name": "x", "metadata": {"raw_error": nested}}).encode()))
+
+
+def test_a_listing_reads_the_beginning_and_the_end_of_a_long_log(tmp_path, monkeypatch):
+    written = written_runs.WrittenNode(tmp_path).starts()
+    for number in range(100):
+        written.event("warned", text=f"warning {number}")
+    written.done("succeeded")
+    whole = skim_log(RunDirectory(written.directory))
+    assert (len(whole.entries), whole.is_cut) == (103, False)
+    monkeypatch.setattr(entries, "LISTED_MAX_BYTES", 4000)
+    log = skim_log(RunDirectory(written.directory))
+    assert log.is_cut
+    assert log.skipped_lines == 0, "no line is cut in the middle"
+    assert 2000 < log.read_bytes <= 4000
+    assert [log.entries[place].name for place in (0, 1, -1)] == [
+        "holdfast.run.started",
+        "holdfast.attempt.started",
+        "holdfast.run.ended",
+    ]
+    assert node_of(log, written.directory).outcome is Outcome.SUCCEEDED
+
+
 def test_a_log_that_is_no_file_is_bad_input(tmp_path):
     written = written_runs.WrittenNode(tmp_path)
     os.unlink(written.path)
     for _ in range(2):
         with pytest.raises(InputError, match=r"events\.jsonl' cannot be read"):
             read_log(RunDirectory(written.directory))
+        with pytest.raises(InputError, match=r"events\.jsonl' cannot be read"):
+            skim_log(RunDirectory(written.directory))
         assert identity_of(RunDirectory(written.directory)) is None
         if not os.path.exists(written.path):
             os.mkfifo(written.path)  # nobody will ever write to it
@@ -151,3 +198,9 @@ def test_only_the_beginning_of_a_log_is_read_to_know_it(tmp_path):
     found = identity_of(RunDirectory(written.starts().directory))
     assert (found.agent, found.job) == (written.agent, "")
     assert isinstance(read_log(RunDirectory(written.directory)).entries[0].event, RunStarted)
+
+
+def test_a_few_bytes_of_a_log_are_read_to_know_it(tmp_path):
+    written = written_runs.WrittenNode(tmp_path, job="beef").line("x" * PEEK_MAX_BYTES).starts()
+    found = identity_of(RunDirectory(written.directory))
+    assert (found.agent, found.job, found.owner) == (written.agent, "", os.geteuid())

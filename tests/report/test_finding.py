@@ -14,11 +14,16 @@ from pathlib import Path
 import pytest
 import written_runs
 
+from holdfast import files
 from holdfast.cli.command import main
 from holdfast.errors.tree import InputError
 from holdfast.events.run_index import register
-from holdfast.report import find_run, read_node
+from holdfast.files import open_regular
+from holdfast.report import entries, find_run, finding, read_node
+from holdfast.report.finding import recent_runs
 from holdfast.report.records import Outcome
+
+NOBODY = 65534
 
 
 @pytest.fixture(autouse=True)
@@ -183,3 +188,52 @@ def test_a_part_that_cannot_be_read_does_not_hide_the_others(tmp_path):
     assert len(find_run(str(tmp_path / "shared")).nodes) == 3
     with pytest.raises(InputError, match="cannot be read"):
         find_run(nodes[3].directory)
+
+
+def opened_logs(monkeypatch):
+    """The directories whose logs are opened from now on."""
+    opened = []
+
+    def noted(path, *args, **kwargs):
+        opened.append(os.path.dirname(path))
+        return open_regular(path, *args, **kwargs)
+
+    monkeypatch.setattr(entries, "open_regular", noted)
+    monkeypatch.setattr(files, "open_regular", noted)
+    return opened
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("job", ["", "beef"])
+def test_what_another_user_puts_beside_a_run_is_neither_opened_nor_part_of_the_job(job, tmp_path, monkeypatch):
+    nodes = [written_runs.WrittenNode(tmp_path, rank=rank, job=job).starts(nodes=3) for rank in range(3)]
+    for node in nodes:
+        node.passes(10).done("succeeded")
+    os.chown(nodes[2].directory, NOBODY, NOBODY)
+    register(nodes[0].directory)
+    opened = opened_logs(monkeypatch)
+    assert [len(run.nodes) for run in (find_run(), find_run("job7"), *recent_runs(9))] == [2, 2, 2]
+    assert nodes[2].directory not in opened
+    assert find_run(nodes[2].directory).nodes[0].host == "node0", "its directory is named"
+    assert len(find_run(str(tmp_path)).nodes) in (1, 2), "never those of both users"
+
+
+def test_a_listing_reads_little_of_a_long_log_and_knows_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(entries, "LISTED_MAX_BYTES", 4000)
+    written = written_runs.WrittenNode(tmp_path).starts()
+    for number in range(100):
+        written.event("warned", text=f"warning {number}")
+    register(written.done("succeeded").directory)
+    (listed,) = recent_runs(1)
+    assert (listed.outcome, listed.nodes[0].is_cut) == (Outcome.SUCCEEDED, True)
+    assert not find_run("job7").nodes[0].is_cut
+
+
+def test_the_logs_of_a_job_are_read_up_to_a_limit_together_and_a_note_says_so(tmp_path, monkeypatch):
+    nodes = written_runs.four_nodes(tmp_path)
+    register(nodes[0].directory)
+    monkeypatch.setattr(finding, "JOB_MAX_BYTES", max(os.path.getsize(node.path) for node in nodes) + 1)
+    for name in ("", str(tmp_path)):
+        run = find_run(name)
+        assert len(run.nodes) == 2
+        assert any(note.startswith("2 more agents were not read: the event logs of this job") for note in run.notes)

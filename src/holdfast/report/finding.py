@@ -8,7 +8,7 @@ from itertools import islice
 
 from holdfast.errors.tree import InputError
 from holdfast.events.run_index import known_runs, newest_has_no_directory
-from holdfast.report.entries import Identity, identity_of, read_log
+from holdfast.report.entries import Identity, identity_of, read_log, skim_log
 from holdfast.report.joining import run_of, together
 from holdfast.report.liveness import presence_of
 from holdfast.report.timeline import agent_of, node_of
@@ -17,12 +17,16 @@ from holdfast.run_directory import EVENTS, RunDirectory, runs_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from holdfast.report.entries import Log
     from holdfast.report.records import Node, Run
 
 NAME_MIN_CHARS = 4
 """How many characters of a job's id are enough to name it."""
+
+JOB_MAX_BYTES = 256 << 20
+"""How much of all logs of a job is read together. The agents beyond it are left out."""
 
 NEWER_WITHOUT_DIRECTORY = (
     "A newer run left no record, as with --log-dir /dev/null; this is the newest run that left one."
@@ -52,7 +56,7 @@ def find_run(name: str = "") -> Run:
     notes = [_several(others, f"have the run id {name!r}")] if others else []
     if not name and newest_has_no_directory():
         notes.append(NEWER_WITHOUT_DIRECTORY)
-    return run_of(_readable_with_siblings(newest), notes)
+    return _run_with_siblings(newest, notes, read_log)
 
 
 def recent_runs(number: int) -> list[Run]:
@@ -62,7 +66,7 @@ def recent_runs(number: int) -> list[Run]:
         if len(runs) == number:
             break
         with suppress(InputError):  # the log is gone, or we may not read it
-            runs.append(run_of(_readable_with_siblings(job)))
+            runs.append(_run_with_siblings(job, (), skim_log))
     return runs
 
 
@@ -95,7 +99,10 @@ def read_node(directory: str) -> Node:
     Raises:
         InputError: it holds no event log.
     """
-    log = read_log(RunDirectory(directory))
+    return _node_in(directory, read_log(RunDirectory(directory)))
+
+
+def _node_in(directory: str, log: Log) -> Node:
     return node_of(log, os.path.abspath(directory), presence_of(*agent_of(log)))
 
 
@@ -112,33 +119,48 @@ def _jobs(identities: list[Identity]) -> Iterator[list[Identity]]:
 
 
 def _others(identity: Identity, candidates: Iterable[Identity]) -> list[Identity]:
-    """Those of `candidates` that were in the same job."""
+    """Those of `candidates` that were in the same job. Other users can claim to be: theirs are not opened."""
+    candidates = [each for each in candidates if each.owner in (0, os.geteuid(), identity.owner)]
     if identity.job:
         return [each for each in candidates if each.job == identity.job]
     if identity.nodes <= 1:
         return []  # a job of one node
     alike = [each for each in candidates if not each.job and each.nodes > 1 and each.run_id == identity.run_id]
-    own = _readable([identity])
+    own, _ = _readable([identity], skim_log)
     if not own or not alike:
         return []
-    chosen = {node.directory for node in together(own[0], _readable(alike))}
+    chosen = {node.directory for node in together(own[0], _readable(alike, skim_log)[0])}
     return [each for each in alike if os.path.abspath(each.directory) in chosen]
 
 
-def _readable_with_siblings(job: list[Identity]) -> list[Node]:
-    """The agents of a known job, and those of other machines whose directories are beside the first one's."""
+def _run_with_siblings(job: list[Identity], notes: Iterable[str], read: Callable[[RunDirectory], Log]) -> Run:
+    """A known job: its agents, and those of other machines whose directories are beside the first one's."""
     seen = {os.path.realpath(each.directory) for each in job}
     siblings = [each for each in _beside(job[0]) if os.path.realpath(each.directory) not in seen]
-    return _readable([*job, *_others(job[0], siblings)]) or [read_node(job[0].directory)]  # raises, saying why
+    nodes, left_out = _readable([*job, *_others(job[0], siblings)], read)
+    return run_of(nodes or [read_node(job[0].directory)], [*notes, *left_out])  # raises, saying why
 
 
-def _readable(identities: Iterable[Identity]) -> list[Node]:
-    """The readable nodes: one that is gone, or that we may not read, does not hide the others."""
+def _readable(identities: list[Identity], read: Callable[[RunDirectory], Log]) -> tuple[list[Node], list[str]]:
+    """The readable nodes, and a note if there are more than `JOB_MAX_BYTES` of them.
+
+    A node that is gone, or that we may not read, does not hide the others.
+    """
     nodes: list[Node] = []
-    for identity in identities:
+    left = JOB_MAX_BYTES
+    for place, identity in enumerate(identities):
+        if left <= 0:
+            return nodes, [_not_read(len(identities) - place)]
         with suppress(InputError):
-            nodes.append(read_node(identity.directory))
-    return nodes
+            log = read(RunDirectory(identity.directory))
+            left -= log.read_bytes
+            nodes.append(_node_in(identity.directory, log))
+    return nodes, []
+
+
+def _not_read(agents: int) -> str:
+    them = "1 more agent was" if agents == 1 else f"{agents} more agents were"
+    return f"{them} not read: the event logs of this job are longer than {JOB_MAX_BYTES:,} bytes together."
 
 
 def _beside(identity: Identity) -> list[Identity]:
@@ -176,14 +198,15 @@ def _newest_in(directory: str) -> Run:
     identities = sorted(_identified(found), key=lambda each: each.started_at, reverse=True)
     jobs = _jobs(identities)
     nodes: list[Node] = []
+    notes: list[str] = []
     while not nodes:
         job = next(jobs, None)
         if job is None:
             read_node(found[0].path)  # raises, saying why
             raise InputError(f"no event log in {directory!r} can be read")
-        nodes = _readable(job)
+        nodes, notes = _readable(job, read_log)
     others = sum(1 for _ in jobs)
-    return run_of(nodes, [_several(others, "are in this directory")] if others else [])
+    return run_of(nodes, [*([_several(others, "are in this directory")] if others else []), *notes])
 
 
 def _several(others: int, are: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.report.entries import LOG_MAX_BYTES
+from holdfast.report.entries import LOG_MAX_BYTES, LOG_MAX_LINES
 from holdfast.report.records import Activity, Outcome, Round, Run
 from holdfast.report.timeline import verdict_of
 
@@ -214,7 +214,9 @@ def _notes(nodes: list[Node]) -> list[str]:
     if skipped:
         notes.append(f"{skipped} line{'s' * (skipped > 1)} of the event log could not be read and were left out.")
     if any(node.is_cut for node in nodes):
-        notes.append(f"An event log is longer than {LOG_MAX_BYTES:,} bytes; the rest was not read.")
+        notes.append(
+            f"An event log is longer than {LOG_MAX_BYTES:,} bytes or {LOG_MAX_LINES:,} lines; the rest was not read."
+        )
     notes += _notes_on_ends(nodes)
     if len(nodes) > 1 and not nodes[0].job:
         notes.append(
