@@ -345,6 +345,23 @@ def test_an_agent_that_is_asked_to_end_says_so_and_lets_its_workers_finish(toget
     assert post.lines(2) == ["saved: the agent got SIGTERM"] * 2
 
 
+def test_workers_that_listen_before_all_have_started_may_finish_too(together, post):
+    """A worker of a warm start can be ready long before a busy agent knows that its set has started."""
+    agent, handler = together(LISTENING.format(path=post.path), 0)
+    begin = agent._inspection.begin
+
+    def ask_to_end(*attempt):
+        post.lines(2)
+        os.kill(os.getpid(), signal.SIGTERM)
+        begin(*attempt)
+
+    agent._inspection.begin = ask_to_end
+    with pytest.raises(SignalException):
+        agent.run()
+    assert handler.announced == ["SIGTERM"]
+    assert post.lines(2) == ["saved: the agent got SIGTERM"] * 2
+
+
 def test_no_page_stays_behind(together, post):
     agent, _ = together(LISTENING.format(path=post.path), 0)
     agent._stop_grace_s = agent._shutdown_timeout = 0

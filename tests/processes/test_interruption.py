@@ -13,8 +13,9 @@ import pytest
 from liveness import exists
 
 from holdfast.errors import InputError
-from holdfast.processes import SignalException
+from holdfast.processes import SignalException, context
 from holdfast.processes.interruption import SIGNALS_VARIABLE, Uninterrupted, handlers, signals_to_handle
+from holdfast.processes.keeper_client import KeeperClient
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -243,6 +244,24 @@ except SignalException as error:
 """
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert ran.stdout == "SIGTERM [] True\n", ran.stderr
+
+
+def test_a_set_that_does_not_start_holds_no_signal_back(start, monkeypatch):
+    """A caller holds signals back until it knows the set; a keeper that starts nothing must not make that for ever."""
+    start("sleep", [("1000",)])  # from now on, signals raise
+    monkeypatch.setattr(context, "HELD_BACK_MAX_S", 0.0)
+    monkeypatch.setattr(KeeperClient, "is_started", property(lambda _: False, lambda *_: None), raising=False)
+    done = []
+
+    def section():
+        with Uninterrupted():
+            os.kill(os.getpid(), signal.SIGTERM)
+            done.append("held back")
+            start("sleep", [("1000",)])
+
+    with pytest.raises(SignalException):
+        section()
+    assert done == ["held back"]
 
 
 def test_another_listener_for_signals_is_told_as_well(start):

@@ -32,6 +32,7 @@ def test_a_fresh_keeper_imports_nothing_of_the_agents():
         "processes.exiting",
         "processes.fence",
         "processes.keeper",
+        "processes.keeper_reports",
         "processes.keeper_start",
         "processes.keeper_states",
         "processes.launch",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from queue import Queue
 
 import pytest
 
@@ -56,8 +57,11 @@ def test_addresses_are_admitted_at_any_time(hosting):
     hosting.restrict(["10.0.0.1", "a-name"], lambda: asked.append(1))
     assert hosting.store.access.peers == {b"\x0a\0\0\1"}
     hosting.store.start()
+    door, admitted = hosting.store._loop._door, Queue()
+    admit = door.admit
+    door.admit = lambda peers: admitted.put((admit(peers), door._peers))
     hosting.admit(["10.0.0.2"])
-    assert hosting.store._loop._door._peers == {b"\x0a\0\0\2"}
+    assert admitted.get(timeout=PATIENCE_S) == (None, {b"\x0a\0\0\2"})
     hosting.close()
     hosting.admit(["10.0.0.3"])
     hosting.restrict(["10.0.0.3"])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import signal
 from abc import ABC, abstractmethod
+from contextlib import nullcontext
 
 from holdfast.agent.wait import Wait
 from holdfast.processes.context import SHUTDOWN_TIMEOUT_S
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from typing import Any
 
     from holdfast.agent.group import RunResult, WorkerGroup
@@ -34,6 +36,10 @@ class WorkerHooks(ElasticAgent):
     @abstractmethod
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         """Start the workers, and return an id for each local rank."""
+
+    def _starting(self) -> AbstractContextManager[object]:
+        """The context in which the workers of an attempt are started, until the agent watches them."""
+        return nullcontext()
 
     @abstractmethod
     def _stop_workers(self, worker_group: WorkerGroup) -> None:

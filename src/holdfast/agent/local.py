@@ -164,6 +164,10 @@ class LocalElasticAgent(SimpleElasticAgent):
             register(place)
         return dict(self._pcontext.pids())
 
+    def _starting(self) -> Uninterrupted:
+        """Signals wait: the first workers may listen already, and are asked to stop only by an agent that knows all."""
+        return Uninterrupted()
+
     def _before_start(self, context: PContext) -> None:
         context.template = self._template
         context.before_stop = self._survivors.before_stop

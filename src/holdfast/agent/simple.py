@@ -159,15 +159,16 @@ class SimpleElasticAgent(WorkerHooks):
         """Meet the other nodes and start this node's workers."""
         self._rendezvous(worker_group)
         began = time.monotonic()
-        with self._event_writer.timed("START"):
-            ids = self._start_workers(worker_group)
-        started_s = time.monotonic() - began
-        for worker in worker_group.workers:
-            worker.id = ids.get(worker.local_rank)  # None if its keeper was killed first, or its lease was over
-        self._serve_store(worker_group)
-        self._hear(Started())
-        self._run_events.attempt_started(self._restart_count(), self._waited_s, started_s)
-        self._event_writer.open(self._event_log_path())
+        with self._starting():
+            with self._event_writer.timed("START"):
+                ids = self._start_workers(worker_group)
+            started_s = time.monotonic() - began
+            for worker in worker_group.workers:
+                worker.id = ids.get(worker.local_rank)  # None if its keeper was killed first, or its lease was over
+            self._serve_store(worker_group)
+            self._hear(Started())
+            self._run_events.attempt_started(self._restart_count(), self._waited_s, started_s)
+            self._event_writer.open(self._event_log_path())
 
     @prof
     def _restart_workers(self, worker_group: WorkerGroup) -> None:

@@ -31,6 +31,9 @@ CATCH_UP_MAX_S = 10.0
 waits as long as the console accepts any.
 """
 
+HELD_BACK_MAX_S = 5.0
+"""How long a set that starts can hold back a signal, if its caller wants to know the set before a signal raises."""
+
 SHUTDOWN_TIMEOUT_S = 30
 """The default time between the stop signal and SIGKILL."""
 
@@ -140,7 +143,9 @@ class PContext:
                 said = self._fence_at
                 assert said is not None
                 keeper.fence(said)
-        _wait(keeper, lambda: keeper.is_started)
+        # The caller may hold signals back until the processes have started, but not for a keeper that starts none.
+        _wait(keeper, lambda: keeper.is_started, time.monotonic() + HELD_BACK_MAX_S)
+        _wait(keeper, lambda: keeper.is_started, sections=None)
         if keeper.error is not None:
             raise keeper.error
         from holdfast.processes.oom import OomWatch
@@ -317,6 +322,8 @@ class PContext:
         self.close()
 
 
-def _wait(keeper: KeeperClient, is_true: Callable[[], bool], deadline: float | None = None) -> None:
+def _wait(
+    keeper: KeeperClient, is_true: Callable[[], bool], deadline: float | None = None, sections: int | None = 1
+) -> None:
     with Uninterrupted(), SignalWakeUp() as signals:
-        keeper.wait_until(is_true, deadline, signals)
+        keeper.wait_until(is_true, deadline, signals, sections)

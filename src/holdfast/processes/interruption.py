@@ -115,12 +115,13 @@ class _Handlers:
         self.pending.clear()
         self._close_wakeup()
 
-    def raise_pending(self, sections: int = 0) -> None:
+    def raise_pending(self, sections: int | None = 0) -> None:
         """Raise for a signal that arrived in a critical section, at a point where nothing is half done.
 
         `sections` is the number of surrounding critical sections that allow it; inside more, the signal stays pending.
+        None means that all of them do.
         """
-        if self.pending and self.critical_sections <= sections:
+        if self.pending and (sections is None or self.critical_sections <= sections):
             signum = self.pending[0]
             self.pending.clear()
             _interrupt(signum)

@@ -255,9 +255,11 @@ class KeeperClient:
             for rank in self._ranks
         }
 
-    def wait_until(self, is_true: Callable[[], bool], deadline: float | None, signals: SignalWakeUp) -> None:
+    def wait_until(
+        self, is_true: Callable[[], bool], deadline: float | None, signals: SignalWakeUp, sections: int | None = 1
+    ) -> None:
         """Wait until `is_true()`, or until the monotonic `deadline`. Call it in a critical section: `signals` ends the
-        system call, and a signal raises at one point only.
+        system call, and a signal raises at one point only, inside `sections` critical sections as in `raise_pending`.
         """
         with self._lock:
             self._users += 1
@@ -271,7 +273,7 @@ class KeeperClient:
                 wait_s = None if deadline is None else deadline - time.monotonic()
                 if is_true() or self.is_gone or (wait_s is not None and wait_s <= 0):
                     return
-                handlers.raise_pending(sections=1)
+                handlers.raise_pending(sections)
                 poll.poll(poll_ms(wait_s))
                 signals.drain()
         finally:

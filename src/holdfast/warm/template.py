@@ -147,10 +147,10 @@ class Template:
 
     def _wait_for_imports(self) -> None:
         deadline = time.monotonic() + IMPORTS_MAX_S
-        said, _ = self._receive(IMPORTS_MAX_S)
+        said, _ = self._receive(IMPORTS_MAX_S, sections=None)
         while "importing" in said:
             self._importing = f" import {said['importing']}"
-            said, _ = self._receive(max(0.0, deadline - time.monotonic()))
+            said, _ = self._receive(max(0.0, deadline - time.monotonic()), sections=None)
         if said.get("problem"):
             self._give_up(f"{said['problem']}")
         elif "modules" in said:
@@ -270,10 +270,11 @@ class Template:
             return False
         return True
 
-    def _receive(self, patience_s: float | None) -> tuple[dict[str, str], list[int]]:
+    def _receive(self, patience_s: float | None, sections: int | None = 1) -> tuple[dict[str, str], list[int]]:
         """The template's next message; empty if it has died. An invalid message ends the template.
 
-        A signal raises, and ends the template: otherwise its pending answer would be taken for the next one.
+        A signal raises inside at most `sections` critical sections, this wait's own included, as in `raise_pending`.
+        That ends the template: otherwise its pending answer would be taken for the next one.
         """
         import socket
 
@@ -282,7 +283,7 @@ class Template:
         deadline = None if patience_s is None else time.monotonic() + patience_s
         has_answered = False
         try:
-            has_answered = self._wait_for(control, deadline)
+            has_answered = self._wait_for(control, deadline, sections)
             data, fds, _, _ = socket.recv_fds(control, MESSAGE_MAX_BYTES, _ANSWER_FDS) if has_answered else _NOTHING
         except OSError:
             data, fds = b"", []
@@ -299,14 +300,14 @@ class Template:
             return {}, []
         return said, fds
 
-    def _wait_for(self, control: socket.socket, deadline: float | None) -> bool:
+    def _wait_for(self, control: socket.socket, deadline: float | None, sections: int | None) -> bool:
         poll = select.poll()
         poll.register(control, select.POLLIN)
         with Uninterrupted(), SignalWakeUp() as signals:
             if signals.fd is not None:
                 poll.register(signals.fd, select.POLLIN)
             while True:
-                handlers.raise_pending(sections=1)
+                handlers.raise_pending(sections)
                 wait_s = None if deadline is None else deadline - time.monotonic()
                 if wait_s is not None and wait_s <= 0:
                     return False
