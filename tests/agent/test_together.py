@@ -22,6 +22,7 @@ from holdfast.processes.outcome import Outcome
 from holdfast.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
 from holdfast.rendezvous.errors import JobFailedError
 from holdfast.rendezvous.handler import RoundOver, StacksOccasion
+from holdfast.rendezvous.hosting import Hosting
 from holdfast.rendezvous.records import Failure, StacksRequest
 from holdfast.rendezvous.store import LocalStore
 from holdfast.stacks.wire import RankStacks, decode, encode
@@ -218,7 +219,24 @@ def test_a_node_that_is_done_does_not_wait_for_ever(together, caplog):
     agent, handler = together("", 0)
     handler.ends = [TimeoutError("not done after 300 s: node9 (rank 0)")]
     assert agent.run().state is WorkerState.SUCCEEDED
-    assert "left the exit barrier: not done after 300 s: node9 (rank 0)" in caplog.text
+    assert "left the exit barrier: not done after 300 s: node9 (rank 0)\n" in caplog.text
+
+
+def test_a_node_that_serves_the_workers_store_says_what_its_end_means(together, caplog):
+    agent, handler = together("", 0)
+    meet = handler.next_rendezvous
+
+    def serve():
+        info = meet()
+        info.rank, info.hosting = 0, Hosting("127.0.0.1", serves_store=True)
+        return info
+
+    handler.next_rendezvous = serve
+    handler.ends = [TimeoutError("not done after 300 s: node9 (rank 1)")]
+    assert agent.run().state is WorkerState.SUCCEEDED
+    assert (
+        "node9 (rank 1); this node serves the workers' store, so workers that still use it will fail\n" in caplog.text
+    )
 
 
 def test_a_failure_elsewhere_is_shown_as_it_was_told(together):
@@ -715,6 +733,57 @@ def test_the_request_of_another_node_ends_the_wait_for_it(timed_out, monkeypatch
         handler = timed_out(prepare)
         asking[0].result()
     assert handler.told[0][0] == 3
+
+
+class Flood(Questions):
+    """One request after the other, each as soon as the last one is answered; then the workers may end."""
+
+    def __init__(self, requests, gate):
+        super().__init__(0, elsewhere())
+        self._requests = list(requests)
+        self._gate = gate
+        self._open = None
+        self.answers = {}
+        put = self.store.set
+
+        def answer(key, value):
+            put(key, value)
+            self.answers[key.split("/")[2]] = sorted(decode(value))
+
+        self.store.set = answer
+
+    def stacks_wanted(self):
+        if self._open is not None and self._open.id not in self.answers:
+            return None
+        if self._requests:
+            self._open = self._requests.pop(0)
+            return self._open
+        if not self.ends:
+            os.write(self._gate, b"12")  # a byte for each worker
+            self.ends = [True]
+        return None
+
+
+def test_a_node_that_asks_for_stacks_without_end_gets_empty_answers(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(inspection, "OTHERS_REQUESTS_MAX", 2)
+    gate = str(tmp_path / "gate")
+    os.mkfifo(gate)
+    often = [StacksRequest(1, f"r{n}", "n0", "requested", StacksOccasion.REQUEST) for n in range(5)]
+    pipe = os.open(gate, os.O_RDWR)
+    handler = Flood([*often, StacksRequest(1, "late", "n0", "hang: slow", StacksOccasion.HANG)], pipe)
+    script = f"import os\nos.read(os.open({gate!r}, os.O_RDONLY), 1)"
+    spec = WorkerSpec("b", 2, handler, entrypoint=sys.executable, args=("-c", script), max_restarts=0)
+    agent = LocalElasticAgent(spec, DefaultLogsSpecs(log_dir=str(tmp_path / "logs")), shutdown_timeout=60)
+    try:
+        with caplog.at_level("WARNING"):
+            assert agent.run().state is WorkerState.SUCCEEDED
+    finally:
+        handler.close()
+        os.close(pipe)
+    assert handler.answers == {"r0": [3, 4], "r1": [3, 4], "r2": [], "r3": [], "r4": [], "late": [3, 4]}
+    assert sorted(file.stem for file in tmp_path.glob("logs/*/stacks/*.json")) == ["late", "r0", "r1"]
+    told = [record.getMessage() for record in caplog.records if "asked for stacks" in record.getMessage()]
+    assert told == ["other nodes have asked for stacks 2 times in this attempt; more requests get an empty answer"]
 
 
 class HungElsewhere(Questions):

@@ -9,6 +9,7 @@ import pytest
 from raw_peer import RawPeer
 
 from holdfast.coordination import server as server_module
+from holdfast.coordination import tcp
 from holdfast.coordination.client import EmbeddedStore
 from holdfast.coordination.errors import StoreRefusedError, StoreReplacedError, StoreUnavailableError
 from holdfast.coordination.model import Put, Transaction
@@ -460,6 +461,28 @@ def test_who_sends_without_end_and_without_a_proof_is_dropped():
             await peer.ended()
         async with client(server, own_client_context()) as store:
             await store.transact(PUT)
+
+    run(story, own_server_tls())
+
+
+def test_who_breaks_tls_and_reads_nothing_is_dropped(monkeypatch):
+    """What waits for it must not keep the connection open until the kernel ends it."""
+    monkeypatch.setattr(tcp, "SILENCE_MAX_S", 600)
+
+    async def story(server):
+        async with client(server, own_client_context()) as store:
+            await store.transact(Transaction((), (Put("key", bytes(60_000)),)))
+            async with RawPeer(server.address, tls=own_client_context(), receive_buffer_bytes=4096) as peer:
+                await peer.prove(TOKEN)
+                peer.writer.transport.pause_reading()
+                while not server._common.held.bytes:  # then the server still reads: it holds less than a full outbox
+                    peer.send(1, Get("key"))
+                    await store.get("key")
+                assert server.connections == 2
+                peer.send_below_tls(b"\x17\x03\x03\x00\x20" + bytes(32))
+                while server.connections == 2:
+                    await store.get("key")
+                assert server._common.held.bytes == 0
 
     run(story, own_server_tls())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import struct
 from contextlib import suppress
@@ -47,6 +48,10 @@ class RawPeer:
 
     def send_bytes(self, data):
         self.writer.write(data)
+
+    def send_below_tls(self, data):
+        """Send bytes that are not sealed, on a connection that speaks TLS."""
+        os.write(self.writer.get_extra_info("socket").fileno(), data)
 
     def send(self, channel, message):
         self.writer.write(frame(channel, encode(message)))

@@ -49,6 +49,11 @@ TIMEOUT_ANSWER_MAX_S = 3.0
 failure. The report stops their workers.
 """
 
+OTHERS_REQUESTS_MAX = 256
+"""How many requests of other nodes a node answers with stacks in one attempt, for each occasion. Each answer interrupts
+the workers and is kept in a file.
+"""
+
 TOLD = "told"
 """Stands for a node's rank in the key which says that the asking node has reported what it found."""
 
@@ -72,6 +77,7 @@ class Inspection:
         self._asked: list[str] = []
         self._ask_at = 0.0
         self._wanted: StacksRequest | None = None
+        self._answered: dict[StacksOccasion, int] = {}
         self._hang_name = ""
         self._timeout_name = ""
         self.has_seen_hang = False
@@ -83,6 +89,7 @@ class Inspection:
         self._began = time.monotonic()
         self._quiet_until = 0.0
         self._wanted = None
+        self._answered = {}
         self.has_seen_hang = False
         if run_dir is not None and self._run_dir is None:
             from holdfast.agent.requests import Requests
@@ -185,6 +192,13 @@ class Inspection:
         from holdfast.stacks.dump import gather
 
         group = self._group
+        count = self._answered[occasion] = self._answered.get(occasion, 0) + 1
+        if count > OTHERS_REQUESTS_MAX:
+            if count == OTHERS_REQUESTS_MAX + 1:
+                said = "other nodes have asked for stacks %d times in this attempt; more requests get an empty answer"
+                log.warning(said, OTHERS_REQUESTS_MAX)
+            self._send(name, {})
+            return
         ranks = self._ranks_here()
         if occasion is not StacksOccasion.REQUEST:
             self.has_seen_hang = True

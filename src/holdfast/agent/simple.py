@@ -315,13 +315,15 @@ class SimpleElasticAgent(WorkerHooks):
 
         False if the job cannot end yet, and the workers are needed again.
         """
+        group = self._worker_group
         self._before_exit_barrier()
         try:
-            is_over = self._worker_group.spec.rdzv_handler.wait_for_end(self._exit_barrier_timeout)
+            is_over = group.spec.rdzv_handler.wait_for_end(self._exit_barrier_timeout)
         except TimeoutError as missing:
-            log.warning("left the exit barrier: %s", missing)
+            serves = group.group_rank == 0 and group.hosting is not None and group.hosting.store is not None
+            effect = "; this node serves the workers' store, so workers that still use it will fail" if serves else ""
+            log.warning("left the exit barrier: %s%s", missing, effect)
             return True
-        group = self._worker_group
         rank, nodes = group.group_rank or 0, group.group_world_size or 1
         if is_over is None and group.store is not None and nodes > 1:
             from holdfast.agent.torch_store_protocol import wait_for_all

@@ -235,10 +235,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         try:
             text = session.receive(data)
         except ssl.SSLError as error:
-            self._transport.write(session.to_send())  # the TLS alert tells the client why
             self._listener.refused(self.source, f"no TLS: {error.reason or error}")
-            self._is_over = True
-            self._transport.close()
+            self._backlog.let_go(self)  # nothing more can be sealed
+            self._transport.write(session.to_send())  # the TLS alert tells the client why
+            self._end_soon()
             return b""
         answer = session.to_send()
         if answer:
@@ -292,9 +292,15 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._tell(channel, answer)
 
     def _part(self, why: Failed) -> None:
-        """Send the reason, and end the connection. Nothing more is read, so a client cannot keep it open by sending."""
-        assert self._transport is not None
+        """Send the reason, and end the connection."""
         self._send(THE_CONNECTION, encode(why))
+        self._end_soon()
+
+    def _end_soon(self) -> None:
+        """Give the client `LINGER_S` to read what was sent. Nothing more is read, so it cannot keep the connection open
+        by sending, nor by reading nothing.
+        """
+        assert self._transport is not None
         self._is_over = True
         if self._transport.is_closing():
             return

@@ -231,6 +231,8 @@ class Session:
                 await store.get(self._keys.end)
             except StoreUnavailableError as error:
                 if loop.time() >= began + patience_s:
+                    if not said:
+                        await self._place.look_who_listens()
                     raise RendezvousTimeoutError(self._reasons.unreachable(str(error))) from None
                 if not said and loop.time() >= began + SAY_AFTER_S:
                     said = True
