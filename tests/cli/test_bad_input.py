@@ -106,12 +106,13 @@ def test_an_empty_id_of_a_job_on_several_nodes(backend, holdfast, script):
     assert_refused(holdfast("run", *words, script()), "--rdzv-id '': the id is empty; give all nodes the same id")
 
 
-def test_an_endpoint_here_whose_port_a_web_server_has(holdfast, script):
+@pytest.mark.parametrize("join_timeout", [1, 30])
+def test_an_endpoint_here_whose_port_a_web_server_has(holdfast, script, join_timeout):
     with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         port = server.server_port
         place = ("--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}")
-        ended = holdfast("run", *place, "--rdzv-conf", "join_timeout=30", script())
+        ended = holdfast("run", *place, "--rdzv-conf", f"join_timeout={join_timeout}", script())
         server.shutdown()
     assert_refused(
         ended, f"--rdzv-endpoint 127.0.0.1:{port}: port {port} of this machine is used by something else (a web"
