@@ -42,6 +42,16 @@ def test_every_attempt_has_fresh_names_and_nothing_stays(memory):
     assert os.listdir(memory) == []
 
 
+def test_directories_that_a_worker_made_in_place_of_its_page_are_removed(memory):
+    ours = WorkerPages()
+    for path in ours.open([0, 1, 2]).values():
+        os.makedirs(f"{path}/deeper")
+        touch(f"{path}/deeper/file")
+    touch(f"{path}.stop")
+    ours.close()
+    assert os.listdir(memory) == []
+
+
 def test_what_a_killed_agent_left_is_removed_and_what_a_living_one_has_is_not(memory):
     script = f"""
 import os

@@ -174,7 +174,12 @@ def _remove_if_left(directory: str) -> None:
 
 
 def _empty(directory: int) -> None:
-    """Remove all files. By descriptor, because the path may lead to another directory by now."""
+    """Remove all that workers made there. By descriptor, because the path may lead to another directory by now."""
     with suppress(OSError):
         for name in os.listdir(directory):
-            os.unlink(name, dir_fd=directory)
+            try:
+                os.unlink(name, dir_fd=directory)
+            except IsADirectoryError:
+                import shutil
+
+                shutil.rmtree(name, ignore_errors=True, dir_fd=directory)
