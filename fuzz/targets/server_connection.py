@@ -97,6 +97,9 @@ class _Listener:
     def take_turn(self, connection: ServerConnection, data: bytes) -> None:
         self.turns.append((connection, data))
 
+    def has_room(self) -> bool:
+        return True
+
     def proven(self, _connection: ServerConnection) -> None:
         """It has proved itself."""
 

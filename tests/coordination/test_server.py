@@ -13,7 +13,7 @@ from raw_peer import RawPeer
 
 from holdfast.coordination import server as server_module
 from holdfast.coordination.client import EmbeddedStore
-from holdfast.coordination.errors import StoreUnavailableError
+from holdfast.coordination.errors import StoreRefusedError, StoreUnavailableError
 from holdfast.coordination.keyspace import KeySpace
 from holdfast.coordination.model import Put, Transaction
 from holdfast.coordination.server import EmbeddedServer
@@ -229,3 +229,45 @@ def test_those_without_proof_do_not_use_up_the_descriptors():
     with ServerProcess(descriptors_max=64) as server:
         asyncio.run(story(server.address))
         assert server.finish() == 0
+
+
+# How many it lets in
+
+
+def test_it_lets_in_as_many_clients_as_it_may_and_another_one_when_one_has_left():
+    async def story(server):
+        left = asyncio.Event()
+        ended = server.ended
+
+        def tell(connection):
+            ended(connection)
+            if connection.is_proven:
+                left.set()
+
+        server.ended = tell
+        async with client(server) as first, client(server) as second:
+            await first.get("key")
+            await second.transact(PUT)
+            async with client(server) as third:
+                with pytest.raises(StoreRefusedError, match="as many nodes as the job has are connected"):
+                    await third.get("key")
+            assert (await first.get("key")).value == b"value"
+            await second.close()
+            await left.wait()
+            async with client(server) as third:
+                assert (await third.get("key")).value == b"value"
+
+    run(story, members_max=2)
+
+
+def test_who_has_not_proved_anything_takes_up_no_place():
+    async def story(server):
+        async with RawPeer(server.address) as stranger:
+            assert await stranger.greeting()
+            async with EmbeddedStore(*server.address, token=b"another") as wrong:
+                with pytest.raises(StoreRefusedError, match="token"):
+                    await wrong.get("key")
+            async with client(server) as member:
+                await member.transact(PUT)
+
+    run(story, members_max=1)

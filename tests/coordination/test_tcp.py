@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -45,6 +47,41 @@ def test_a_connection_to_itself_is_none():
                 await reach(await resolve("127.0.0.1", port), "127.0.0.1", 60)
         finally:
             socket.socket.bind = real
+
+    asyncio.run(story())
+
+
+LOOKS_UP = """
+import asyncio, socket, threading
+from holdfast.coordination.tcp import resolve
+real = socket.getaddrinfo
+def look_up(host, port, family=0, type=0, proto=0, flags=0):
+    if flags & socket.AI_NUMERICHOST:
+        return real(host, port, family, type, proto, flags)
+    loop.call_soon_threadsafe(has_begun.set)
+    threading.Event().wait()
+async def story():
+    global loop, has_begun
+    loop, has_begun = asyncio.get_running_loop(), asyncio.Event()
+    asked = asyncio.ensure_future(resolve("head.example", 29400))
+    await has_begun.wait()
+    asked.cancel()
+socket.getaddrinfo = look_up
+asyncio.run(story())
+print("the end", flush=True)
+"""
+
+
+def test_a_name_look_up_that_hangs_keeps_no_process_alive():
+    ended = subprocess.run([sys.executable, "-c", LOOKS_UP], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "the end\n", "")
+
+
+def test_a_name_is_looked_up_and_one_that_is_none_is_an_error():
+    async def story():
+        assert (await resolve("localhost", 80, socket.AF_INET))[0][4] == ("127.0.0.1", 80)
+        with pytest.raises(socket.gaierror):
+            await resolve("no name", 80)
 
     asyncio.run(story())
 

@@ -130,7 +130,7 @@ def test_the_table_has_the_sockets_that_this_test_looks_for():
     assert {row[0] for row in table("What listens")} == {STORE, WORKERS_STORE, HELD, HEALTH}
     bound = {row[0]: row[3] for row in table("What listens")}
     assert bound == {
-        STORE: "the endpoint's address",
+        STORE: "the endpoint's address; with `static`, the one of `--master-addr`",
         WORKERS_STORE: "the master's address; on one machine 127.0.0.1",
         HELD: "all addresses",
         HEALTH: "all addresses",
@@ -166,17 +166,21 @@ def test_a_job_on_one_machine_with_all_that_can_be_asked_for(start, tmp_path):
             assert TOKEN.encode() not in path.read_bytes(), f"the token is in {path}"
 
 
+ELASTIC = (["--rdzv-backend=c10d", "--rdzv-endpoint=10.77.0.1:29400"], ("10.77.0.1", 29400))
+GIVEN_RANKS = (["--master-addr=10.77.0.1"], ("10.77.0.1", 29501))
+on_both = pytest.mark.parametrize(("where", "endpoint"), [ELASTIC, GIVEN_RANKS], ids=["c10d", "static"])
+
+
 @pytest.mark.root
 @pytest.mark.parametrize("with_tls", [False, True], ids=["token", "token and TLS"])
-def test_a_job_of_two_machines_under_the_attacks_of_a_third(start, tmp_path, with_tls):
-    endpoint = ("10.77.0.1", 29400)
+@on_both
+def test_a_job_of_two_machines_under_the_attacks_of_a_third(start, tmp_path, where, endpoint, with_tls):
     conf, known = PATIENT, []
     if with_tls:
         files = Certificates(tmp_path / "certificates", [endpoint[0]])
         conf += f",ca_cert={files.ca_cert},ssl_cert={files.server_cert},ssl_cert_key={files.server_key}"
         known = [files.ca_cert]
-    flags = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint[0]}:{endpoint[1]}", conf]
-    job = start(2, *flags, spare=1, HOLDFAST_TOKEN=TOKEN)
+    job = start(2, "--nnodes=2", *where, conf, spare=1, HOLDFAST_TOKEN=TOKEN)
     seen = kinds(job, endpoint)
     assert [node.pop(STORE, None) for node in seen] == [[endpoint[0]], None]
     check_master(job, seen)
@@ -310,13 +314,12 @@ def test_users_who_were_named_reach_the_workers_store(start, capfd):
 
 
 @pytest.mark.root
-def test_members_reach_the_workers_store_from_all_their_addresses_and_others_do_not(tmp_path, capfd):
-    endpoint = ("10.77.0.1", 29400)
+@on_both
+def test_members_reach_the_workers_store_from_all_their_addresses_and_others_do_not(tmp_path, capfd, where, endpoint):
     with Network(3) as network:
         for node in network.nodes:  # a second network, as GPU machines have
             add_address(node, f"10.88.0.{node.index + 1}")
-        flags = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=10.77.0.1:29400", PATIENT]
-        job = Running(network.nodes[:2], tmp_path, flags, {"HOLDFAST_TOKEN": TOKEN})
+        job = Running(network.nodes[:2], tmp_path, ["--nnodes=2", *where, PATIENT], {"HOLDFAST_TOKEN": TOKEN})
         master, store = workers_store(job, endpoint)
         (member,) = (node for node in job.nodes if node is not master)
         stranger = network.nodes[2]
@@ -344,26 +347,15 @@ def add_route(node, address):
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("peers", [None, "10.77.0.2", "10.77.0.3+fd00::/64", "any"])
-def test_nodes_that_share_no_records_let_all_addresses_in_unless_they_are_told(tmp_path, peers):
-    with Network(3) as network:
-        conf = [] if peers is None else [f"--rdzv-conf=store_peers={peers}"]
-        flags = ["--nnodes=2", "--master-addr=10.77.0.1", *conf]
-        job = Running(network.nodes[:2], tmp_path, flags, {})
-        _, store = workers_store(job)
-        answers = [ask_store(node, store) for node in network.nodes[1:]]
-        assert (
-            answers
-            == {
-                None: [ANSWERED, ANSWERED],
-                "10.77.0.2": [ANSWERED, REFUSED],
-                "10.77.0.3+fd00::/64": [REFUSED, ANSWERED],
-                "any": [ANSWERED, ANSWERED],
-            }[peers]
-        )
-        assert ask_store(network.nodes[0], store) == ANSWERED
-        assert ask_store(network.nodes[0], store, user=OTHER_USER) == REFUSED
-        assert job.end() == [0, 0]
+def test_a_static_job_without_a_token_opens_what_one_with_a_token_opens(start, capfd):
+    where, endpoint = GIVEN_RANKS
+    job = start(2, "--nnodes=2", *where, PATIENT)
+    seen = kinds(job, endpoint)
+    assert [node.pop(STORE, None) for node in seen] == [[endpoint[0]], None]
+    check_master(job, seen)
+    assert is_encrypted(job.nodes[0], endpoint)
+    assert job.end() == [0, 0]
+    assert capfd.readouterr().err.count("without a token") == 2
 
 
 @pytest.mark.parametrize(("constant", "value"), [row[-2:] for row in table("Limits")], ids=lambda text: text.strip("`"))

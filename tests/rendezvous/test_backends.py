@@ -16,29 +16,32 @@ from holdfast.coordination.store import CoordinationStore
 from holdfast.doctor.examination import CHECKS
 from holdfast.errors import InputError
 from holdfast.rendezvous import RendezvousParameters, rendezvous_handler_registry
-from holdfast.rendezvous.backends import BACKENDS, EMBEDDED, ETCD, Backend
+from holdfast.rendezvous.backends import BACKENDS, EMBEDDED, ETCD, STATIC, Backend, backend_named
 from holdfast.rendezvous.elastic_settings import ElasticSettings
 from holdfast.rendezvous.known_settings import COMMON_KEYS, KEYS, Times
 
 SOURCE = Path(holdfast.__file__).parent
 
 EVERY = pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS)
+ALL = pytest.mark.parametrize("backend", [*BACKENDS.values(), STATIC], ids=[*BACKENDS, STATIC.name])
 
 
 def parameters(backend, **config):
+    if backend.has_given_ranks:
+        return RendezvousParameters(backend.name, "127.0.0.1", "run", 2, 2, **{"rank": 1, **config})
     return RendezvousParameters(backend.name, "127.0.0.1", "run", 1, 2, **config)
 
 
-@EVERY
+@ALL
 def test_an_entry_is_a_backend_that_a_job_can_name(backend):
-    assert BACKENDS[backend.name] is backend
+    assert backend_named(backend.name) is backend
     assert backend.name in rendezvous_handler_registry.names()
     handler = rendezvous_handler_registry.create_handler(parameters(backend))
     assert handler.get_backend() == backend.name
     assert handler.shutdown()
 
 
-@EVERY
+@ALL
 def test_the_place_of_an_entry_opens_a_store_and_says_how_another_process_reaches_it(backend):
     config = {"is_host": "false"} if "is_host" in backend.own_keys else {}
     place = ElasticSettings(parameters(backend, **config)).place
@@ -52,7 +55,7 @@ def test_the_place_of_an_entry_opens_a_store_and_says_how_another_process_reache
     assert place.access().may_return is place.may_return is backend.is_external
 
 
-@EVERY
+@ALL
 def test_the_settings_and_the_lease_of_an_entry_are_those_of_a_job(backend):
     assert KEYS[backend.name] == COMMON_KEYS | backend.own_keys
     assert not COMMON_KEYS & backend.own_keys

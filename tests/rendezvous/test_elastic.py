@@ -14,7 +14,7 @@ import pytest
 from holdfast.coordination.errors import StoreRefusedError
 from holdfast.coordination.model import Put, Transaction
 from holdfast.errors import ProcessFailure
-from holdfast.errors.tree import PlatformError
+from holdfast.errors.tree import InputError, PlatformError
 from holdfast.rendezvous import (
     RendezvousClosedError,
     RendezvousConnectionError,
@@ -22,6 +22,7 @@ from holdfast.rendezvous import (
     RendezvousParameters,
     RendezvousTimeoutError,
     rendezvous_handler_registry,
+    static_settings,
 )
 from holdfast.rendezvous.decision import RECORD_UNREADABLE
 from holdfast.rendezvous.errors import JobFailedError
@@ -41,16 +42,25 @@ class Nodes:
 
     def __init__(self, stack):
         self.endpoint = f"127.0.0.1:{free_port('127.0.0.1')}"
+        self._meeting_port = free_port("127.0.0.1")
         self._stack = stack
         self._handlers = []  # in the order in which they were added
         self._threads = {}
 
     def add(self, nodes="2:2", run_id="run", max_restarts=0, workers=2, **config):
-        least, most = map(int, nodes.split(":"))
         # The first one serves the store.
-        config = {"last_call_timeout": 0.01, "close_timeout": 5, "is_host": not self._handlers, **config}
+        config = {"last_call_timeout": 0.01, "is_host": not self._handlers, **config}
+        return self._add("c10d", nodes, run_id, max_restarts, workers, config)
+
+    def add_rank(self, rank, size=2, run_id="run", max_restarts=0, workers=2, **config):
+        """A node that was told its rank. That of rank 0 serves the store."""
+        config = {"rank": rank, "meeting_port": self._meeting_port, **config}
+        return self._add("static", f"{size}:{size}", run_id, max_restarts, workers, config)
+
+    def _add(self, backend, nodes, run_id, max_restarts, workers, config):
+        least, most = map(int, nodes.split(":"))
         handler = rendezvous_handler_registry.create_handler(
-            RendezvousParameters("c10d", self.endpoint, run_id, least, most, **config)
+            RendezvousParameters(backend, self.endpoint, run_id, least, most, **{"close_timeout": 5, **config})
         )
         handler.bring(JobSettings(least, most, workers, role="trainer", max_restarts=max_restarts))
         self._threads[handler] = self._stack.enter_context(ThreadPoolExecutor(1))
@@ -481,3 +491,48 @@ def test_a_done_node_that_breaks_has_succeeded_unless_by_a_bug(nodes, error, cap
     until_told(a)
     assert a.wait_for_end(PATIENCE_S) is isinstance(error, StoreRefusedError)
     assert ("the end of the job could not be read: no" in caplog.text) is isinstance(error, StoreRefusedError)
+
+
+# Nodes that were told their ranks
+
+
+def test_nodes_with_given_ranks_share_what_all_nodes_share(nodes):
+    last, first = nodes.add_rank(1, run_id="one", workers=3), nodes.add_rank(0, run_id="another", workers=1)
+    for handler, program in ((last, "train.py"), (first, "eval.py")):
+        handler.identify(program, "")
+    theirs, ours = nodes.meet(last, first)
+    assert (ours.rank, theirs.rank, ours.world_size) == (0, 1, 2)
+    assert ours.nodes == theirs.nodes == [("trainer", 1), ("trainer", 3)]
+    for info in (ours, theirs):
+        assert f"{info.bootstrap_store_info.master_addr}:{info.bootstrap_store_info.master_port}" == nodes.endpoint
+    assert (f"127.0.0.1:{ours.hosting.port}", theirs.hosting) == (nodes.endpoint, None)
+    assert (first.get_backend(), first.get_run_id(), last.get_run_id()) == ("static", "another", "one")
+    ours.store.set("greeting", "hello")
+    assert theirs.store.get("greeting") == b"hello"
+
+
+def test_a_failure_of_one_node_with_a_given_rank_restarts_all_at_the_same_port(nodes):
+    a, b = nodes.add_rank(0, max_restarts=1), nodes.add_rank(1, max_restarts=1)
+    before = nodes.meet(a, b)
+    b.report_failure(3, a_failure())
+    assert until_over(a) == until_over(b)
+    after = nodes.meet(a, b)
+    assert [info.restart_count for info in after] == [1, 1]
+    assert {info.bootstrap_store_info.master_port for info in (*before, *after)} == {int(nodes.endpoint.split(":")[1])}
+
+
+def test_a_node_with_another_number_of_nodes_is_not_let_in(nodes):
+    a, b, other = nodes.add_rank(0), nodes.add_rank(1), nodes.add_rank(2, size=3)
+    nodes.meet(a, b)
+    (seeking,) = nodes.seek(other)
+    with pytest.raises(InputError, match="--node-rank 2: this node is not let in: --nnodes is 3 here and 2 on another"):
+        seeking.result(PATIENCE_S)
+    assert (a.round_over(), b.round_over()) == (None, None)
+
+
+@pytest.mark.parametrize("has_trust", [True, False])
+def test_nodes_that_do_not_trust_each_other_share_no_stacks(nodes, has_trust, monkeypatch):
+    monkeypatch.setattr(static_settings, "is_loopback", lambda _: has_trust)
+    handlers = [nodes.add_rank(rank) for rank in (0, 1)]
+    assert [handler.shares_stacks for handler in handlers] == [has_trust] * 2
+    nodes.meet(*handlers)

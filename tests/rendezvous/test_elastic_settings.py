@@ -132,3 +132,26 @@ def test_a_wait_may_be_as_good_as_endless(key):
 def test_bad_input_is_named(options, message):
     with pytest.raises(InputError, match=message):
         settings(**options)
+
+
+def test_nodes_that_were_told_their_ranks_are_one_group_and_know_their_master():
+    made = settings("127.0.0.1:4711", "static", (3, 3), rank="2")
+    assert (made.rank, made.group, made.master) == (2, "static", ("127.0.0.1", 4711))
+    assert made.limits.has_given_ranks
+    assert made.place.name == "the store at 127.0.0.1:4712"
+    other = settings("127.0.0.1:4711")
+    assert (other.group, other.master, other.limits.has_given_ranks) == ("run", None, False)
+
+
+@pytest.mark.parametrize(
+    ("backend", "config", "join_timeout_s"),
+    [
+        ("static", {}, 600.0),
+        ("static", {"timeout": 900}, 900.0),
+        ("static", {"timeout": 900, "join_timeout": "7"}, 7.0),
+        ("c10d", {"timeout": 900}, 600.0),
+    ],
+)
+def test_the_timeout_of_a_static_job_is_that_of_joining(backend, config, join_timeout_s):
+    made = settings("127.0.0.1", backend, (2, 2), rank=0, **config)
+    assert made.limits.join_timeout_s == join_timeout_s

@@ -17,7 +17,7 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "/srv/train.py", line 23
 @pytest.fixture
 def failure():
     evidence = Evidence(stderr=TRACEBACK, max_rss_kib=77, log_file="/logs/stderr.log", exited_at=12.5, ran_s=3.25)
-    return ProcessFailure(1, 4711, 1, "", evidence)
+    return ProcessFailure(1, 4711, 1, "", evidence=evidence)
 
 
 def test_every_fact_arrives(failure):

@@ -14,6 +14,7 @@ from holdfast.rendezvous import group_listener
 from holdfast.rendezvous.decision import Leave, Me, Stop
 from holdfast.rendezvous.group_listener import GroupListener
 from holdfast.rendezvous.handover import Broke, Ended, Left, Recorded, StacksAsked, Started, Stopped
+from holdfast.rendezvous.hosting import free_port
 from holdfast.rendezvous.membership import RETRY_S
 from holdfast.rendezvous.records import End, EndKind, Generation, Keys, Member, StacksRequest
 
@@ -29,7 +30,7 @@ def generation(*nodes):
 class Told:
     """A listener of the node a.1, and what it has told."""
 
-    def __init__(self, store=None, **me):
+    def __init__(self, store=None, *, shares_stacks=True, **me):
         self.events = []
         self.renewals = []
         self.started = []
@@ -40,6 +41,7 @@ class Told:
             tell=self.events.append,
             start_in_loop=self.started.append,
             fencing=SimpleNamespace(renewed=lambda *args: self.renewals.append(args)),
+            shares_stacks=shares_stacks,
         )
         self.listener.member = SimpleNamespace(trouble="it does not answer", replaced="", break_down=self.broken.append)
 
@@ -95,6 +97,20 @@ def test_a_farewell_has_all_that_its_explanation_needs():
 def test_a_request_of_this_node_itself_is_not_told(told):
     told.listener.stacks(StacksRequest(1, "request", "a.1", "a person asks"))
     assert told.events == []
+
+
+def test_a_request_of_nodes_that_are_not_trusted_is_not_told():
+    told = Told(running=1, shares_stacks=False)
+    told.listener.stacks(StacksRequest(1, "request", "b.1", "a person asks"))
+    assert told.events == []
+
+
+def test_a_port_that_was_given_is_that_of_every_round(told):
+    port = free_port(ADDRESS)
+    for _ in range(2):
+        assert told.listener.offer_ports(ADDRESS, port, serves_store=True, access=None).port == port
+        told.listener.start(generation("a.1", "b.1"))
+        assert is_open(port)
 
 
 def test_a_renewal_names_the_lease(told):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from holdfast.rendezvous.handler import (
@@ -80,3 +82,30 @@ def test_a_round_of_another_backend_claims_nothing():
     assert (info.job, info.lost, info.after) == ("", (), None)
     assert "rank=0, world_size=1" in repr(info)
     assert not RoundOver("over").may_finish
+
+
+class Shared(dict):
+    """A store as torch's: it takes and gives bytes."""
+
+    def set(self, key, value):
+        self[key] = value
+
+    get = dict.__getitem__
+
+
+def test_the_nodes_of_a_round_agree_on_a_place():
+    store = Shared()
+    chosen = RendezvousStoreInfo.build(0, store, "10.0.0.1", 1234)
+    assert chosen == RendezvousStoreInfo.build(1, store, None) == RendezvousStoreInfo("10.0.0.1", 1234)
+    assert store == {"MASTER_ADDR": b"10.0.0.1", "MASTER_PORT": b"1234"}
+
+
+def test_rank_0_chooses_its_own_name_and_a_free_port(monkeypatch):
+    monkeypatch.setattr("socket.getfqdn", lambda: "node0.cluster")
+    place = RendezvousStoreInfo.build(0, Shared(), None)
+    assert place.master_addr == "node0.cluster"
+    assert 0 < place.master_port < 1 << 16
+
+
+def test_a_place_passes_for_a_dataclass():
+    assert dataclasses.asdict(RendezvousStoreInfo("host", 1)) == {"master_addr": "host", "master_port": 1}

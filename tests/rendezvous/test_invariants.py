@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from simulated_storms import NOT_YET, run
 
-from holdfast.rendezvous import decide, decision, judging, leader_rules, membership, node_rules
+from holdfast.rendezvous import decide, decision, judging, leader_rules, membership, node_rules, refusals
 from holdfast.rendezvous.membership import Membership
 from holdfast.rendezvous.restarts import Ruling
 from holdfast.rendezvous.view import View
@@ -203,7 +203,7 @@ def test_a_restart_that_is_charged_for_a_lost_node_is_found(monkeypatch):
 
 
 def test_a_job_that_is_begun_anew_while_its_nodes_are_there_is_found(monkeypatch):
-    monkeypatch.setattr(leader_rules, "_is_of_the_past", lambda view: view.generation is not None)
+    monkeypatch.setattr(leader_rules, "is_of_the_past", lambda view: view.generation is not None)
     assert "begins another job" in finds("failures")
 
 
@@ -228,6 +228,36 @@ def test_a_leader_that_does_not_see_who_is_there_is_found(monkeypatch):
 
     monkeypatch.setattr(View, "_learn_node", blind)
     assert "does not see the nodes" in finds("scaling")
+
+
+def test_two_nodes_of_the_same_rank_in_one_generation_are_found(monkeypatch):
+    monkeypatch.setattr(leader_rules, "admissible", lambda view, _settings: view.nodes)
+    found = finds("given_ranks")
+    assert "that were told the ranks" in found or "nodes" in found
+
+
+def test_a_replacement_that_is_refused_before_the_lost_node_is_gone_is_found(monkeypatch):
+    monkeypatch.setattr(refusals, "RANK_TAKEN_LEASES", 0.9)
+    assert "is refused after 9" in finds("given_ranks")
+
+
+def test_a_node_that_takes_the_rank_of_an_older_one_is_found(monkeypatch):
+    holders = refusals.holders
+    monkeypatch.setattr(
+        refusals, "holders", lambda nodes, ages: holders(nodes, {node: -age for node, age in ages.items()})
+    )
+    assert "nobody else has its rank for longer" in finds("given_ranks")
+
+
+def test_a_second_node_of_a_rank_that_is_never_refused_is_found(monkeypatch):
+    monkeypatch.setattr(refusals, "_with_a_taken_rank", lambda *_: None)
+    assert "another node has its rank" in finds("given_ranks")
+
+
+def test_a_rank_that_is_not_as_given_is_found(monkeypatch):
+    seat = leader_rules.seat
+    monkeypatch.setattr(leader_rules, "seat", lambda *group: seat(*group)[::-1])
+    assert "that were told the ranks" in finds("given_ranks")
 
 
 @pytest.mark.parametrize("mix", NOT_YET)

@@ -28,7 +28,9 @@ def several(backend="static", **config):
         (alone, "static", "nonsense", "no backend has such a setting"),
         (alone, "c10d", "tokenfile", "the backend c10d has no such setting; did you mean token_file?"),
         (alone, "etcd", "pasword", "the backend etcd has no such setting; did you mean password?"),
-        (several, "static", "store_user", "no backend has such a setting; did you mean store_users?"),
+        (several, "static", "store_user", "the backend static has no such setting; did you mean store_users?"),
+        (several, "static", "is_host", "the backend static has no such setting; the backend c10d has it"),
+        (several, "c10d", "meeting_port", "the backend c10d has no such setting; the backend static has it"),
         (several, "c10d", "JOIN_TIMEOUT", "the backend c10d has no such setting; did you mean join_timeout?"),
         (several, "c10d", "close-timeout", "the backend c10d has no such setting; did you mean close_timeout?"),
         # A guess would be wrong here: cert is etcd's name for ssl_cert, and looks like ca_cert.
@@ -40,12 +42,25 @@ def test_an_unknown_setting_is_named_with_the_nearest_known_one(make, backend, k
     assert [record.getMessage() for record in caplog.records] == [f"--rdzv-conf {key}: {said}"]
 
 
-@pytest.mark.parametrize("make", [alone, several])
-def test_a_job_without_a_backend_takes_the_settings_of_all(make, caplog):
+def test_a_single_node_without_a_backend_takes_the_settings_of_all(caplog):
     """A command line that is tried on one machine first is not wrong there."""
-    made = make(token="secret", is_host="true", user="somebody", etcd_prefix="/", timeout=900, store_host="agent")
+    alone(
+        token="secret", is_host="true", user="somebody", etcd_prefix="/", meeting_port=7,
+        timeout=900,
+        store_host="agent",
+    ).shutdown()
+    assert caplog.text == ""
+
+
+def test_nodes_that_were_told_their_ranks_take_the_settings_of_a_store(caplog):
+    made = several(token="secret", meeting_port=7, timeout=900, join_timeout=7, store_host="agent", store_users="any")
     made.shutdown()
     assert caplog.text == ""
+
+
+def test_the_timeout_of_a_static_job_is_a_time():
+    with pytest.raises(InputError, match="--rdzv-conf timeout=soon: write a number of seconds"):
+        several(timeout="soon")
 
 
 @pytest.mark.parametrize("make", [alone, several])
@@ -59,12 +74,17 @@ def test_a_job_without_a_backend_takes_the_settings_of_all(make, caplog):
         ({"keep_alive_interval": "x"}, "--rdzv-conf keep_alive_interval=x: write a number of seconds"),
         ({"keep_alive_interval": "1e6"}, "keep_alive_interval=1e.06,keep_alive_max_attempt=3: "),
         ({"keep_alive_max_attempt": "1"}, "--rdzv-conf keep_alive_max_attempt=1: must be at least 2"),
-        ({"is_host": "perhaps"}, "--rdzv-conf is_host=perhaps: write is_host=true or is_host=false"),
     ],
 )
 def test_a_value_that_no_backend_takes_is_refused_without_one_too(make, config, message):
     with pytest.raises(InputError, match=message):
         make(**config)
+
+
+@pytest.mark.parametrize(("make", "backend"), [(alone, "static"), (alone, "c10d"), (several, "c10d")])
+def test_whether_a_node_is_the_host_is_yes_or_no(make, backend):
+    with pytest.raises(InputError, match="--rdzv-conf is_host=perhaps: write is_host=true or is_host=false"):
+        make(backend, is_host="perhaps")
 
 
 @pytest.mark.parametrize("backend", ["static", "c10d", "etcd"])

@@ -11,7 +11,6 @@ from decisions import (
     NODES,
     NOW,
     SETTINGS,
-    actions,
     ended_by,
     failed,
     generation,
@@ -30,10 +29,10 @@ from holdfast.coordination.model import Delete, Put, Transaction
 from holdfast.errors.kind import FailureKind
 from holdfast.rendezvous.admission import BATCH_S, HOLD_BACK_S, LOSSES_MAX
 from holdfast.rendezvous.decide import decide
-from holdfast.rendezvous.decision import NO_RECORD, Leave, Settings, Stop
-from holdfast.rendezvous.records import GENERATION_MAX, Arrivals, BreakKind, Broken, Fingerprint, Short, encode
+from holdfast.rendezvous.decision import NO_RECORD, Settings, Stop
+from holdfast.rendezvous.records import GENERATION_MAX, Arrivals, BreakKind, Broken, Short, encode
 from holdfast.rendezvous.restarts import STEADY_S
-from holdfast.rendezvous.view import REFUSALS_MAX, View
+from holdfast.rendezvous.view import View
 from holdfast.settings import RestartLimits
 
 # The next generation
@@ -463,47 +462,19 @@ def test_a_leader_that_does_not_know_how_long_a_node_had_run_does_not_hold_its_l
     assert dict(again.arrivals.losses) == {"c": 4}
 
 
-# Two programs under one run id
+# Nodes that were told their ranks
 
 
-def test_a_node_with_another_program_is_refused_and_leaves():
-    ours = replace(offer("a", 29500), fingerprint=Fingerprint(program="train.py"))
-    programs = {"a.1": "train.py", "b.1": "eval.py", "c.1": "train.py"}
-    view = view_of(leader="a.1", nodes=HERE, programs=programs)
-    (refusal,) = lead(view, offer=ours, published=ours).actions
-    why = written(refusal, f"{KEYS.refused}b.1").value.decode()
-    assert why.startswith("it runs 'eval.py', and the job of this run id runs 'train.py'")
-    without = view_of(leader="a.1", nodes=HERE, programs=programs, refused=["b.1"])
-    made = made_by(lead(without, offer=ours, published=ours, enough_since=NOW - 5))
-    assert [each.node for each in made.members] == ["a.1", "c.1"]
-    assert made.fingerprint.program == "train.py"
-    (leave,) = actions(view_of(leader="a.1", refused=["b.1"], is_whole=False), member("b.1"))
-    assert leave == Leave(None, "another program", is_refused=True)
-
-
-def test_a_newcomer_with_another_program_does_not_disturb_the_job():
-    made = replace(generation(nodes=("a.1", "b.1")), fingerprint=Fingerprint(program="train.py"))
-    programs = {"a.1": "train.py", "b.1": "train.py", "c.1": "eval.py"}
-    view = view_of(leader="a.1", made=made, nodes=HERE, programs=programs, refused=["c.1"], seen_at={"c.1": NOW - 9})
-    assert lead(view, running=1).actions == ()
-
-
-def test_more_refusals_than_a_view_holds_are_not_tried_again_and_again():
-    """Unless one of the refused has left: its record makes room."""
-    ours = replace(offer("a", 29500), fingerprint=Fingerprint(program="train.py"))
-    many = [f"{number:x}.1" for number in range(0x1000, 0x1000 + REFUSALS_MAX)]
-    nodes = dict.fromkeys(["a.1", "b.1", *many], 0)
-    programs = dict.fromkeys(nodes, "eval.py") | {"a.1": "train.py"}
-    full = view_of(leader="a.1", nodes=nodes, programs=programs, refused=many)
-    assert lead(full, offer=ours, published=ours).actions == ()
-    left = view_of(leader="a.1", nodes=nodes, programs=programs, refused=[*many[1:], "ffff.1"])
-    (refusal,) = lead(left, offer=ours, published=ours).actions
-    assert Delete(f"{KEYS.refused}ffff.1") in refusal.transaction.then
-
-
-def test_what_another_program_left_behind_refuses_nobody():
-    view = left_over(programs={"x.1": "new.py", "y.1": "new.py"})
-    view.generation = replace(view.generation, fingerprint=Fingerprint(program="old.py"))
-    ours = replace(offer("x", 29500), fingerprint=Fingerprint(program="new.py"))
-    me = member("x.1", offer=ours, published=ours, enough_since=NOW - 5)
-    assert made_by(decide(view, me, NOW, SETTINGS, KEYS)).fingerprint.program == "new.py"
+def test_a_job_whose_nodes_were_told_their_ranks_waits_for_all_of_them_and_counts_no_restart():
+    given = replace(SETTINGS, min_nodes=3, max_nodes=3, has_given_ranks=True)
+    ranks = {"a.1": 0, "b.1": 1, "c.1": 2, "d.1": 1}
+    broken = Broken(1, BreakKind.LOST, "lost b")
+    published = replace(offer("a", 29500), stopped=1)
+    me = {"stopped": 1, "published": published, "offer": published}
+    left = view_of(leader="a.1", made=generation(), broken=broken, nodes={"a.1": 1, "c.1": 1}, ranks=ranks)
+    (short,) = lead(left, given, **me).actions
+    assert short.what == "too few nodes: 2 of 3"
+    nodes = {"a.1": 1, "c.1": 1, "d.1": 0}
+    whole = view_of(leader="a.1", made=generation(), broken=broken, nodes=nodes, ranks=ranks)
+    made = made_by(lead(whole, given, **me))
+    assert ([each.node for each in made.members], made.restarts) == (["a.1", "d.1", "c.1"], 0)

@@ -17,7 +17,9 @@ from other_users import ALICE, as_user
 from raw_peer import RawPeer
 
 from holdfast.coordination.errors import StoreRefusedError
+from holdfast.coordination.model import Put, Transaction
 from holdfast.errors import InputError
+from holdfast.rendezvous import meeting_place
 from holdfast.rendezvous.meeting_place import EmbeddedPlace
 
 
@@ -113,10 +115,40 @@ def test_another_machine_serves_at_another_address():
     asyncio.run(story())
 
 
-def test_who_has_to_serve_and_cannot_says_so(held):
+@pytest.mark.parametrize(
+    ("option", "named"), [("", r"--rdzv-endpoint 127.0.0.1:\d+"), ("--master-port 7", "--master-port 7")]
+)
+def test_who_has_to_serve_and_cannot_says_so(held, option, named):
     held.listen()
-    with pytest.raises(InputError, match=r"--rdzv-endpoint 127.0.0.1:\d+: cannot listen there: Address already in use"):
-        asyncio.run(embedded(held.getsockname()[1], is_host=True).open())
+    with pytest.raises(InputError, match=f"^{named}: cannot listen there: Address already in use"):
+        asyncio.run(embedded(held.getsockname()[1], is_host=True, option=option).open())
+
+
+def test_who_serves_may_be_asked_for_another_client(held):
+    async def story(port):
+        place = embedded(port, is_host=True)
+        first, second = await place.open(), await place.open()
+        await first.transact(Transaction((), (Put("key", b"value"),)))
+        assert (await second.get("key")).value == b"value"
+        for store in (first, second):
+            await store.close()
+        await place.close()
+
+    asyncio.run(story(port_of(held)))
+
+
+def test_without_trust_the_number_of_connections_is_that_of_the_nodes(held, monkeypatch):
+    monkeypatch.setattr(meeting_place, "CONNECTIONS_A_STRANGER", 1)
+
+    async def story(port):
+        place = embedded(port, is_host=True, nodes_max=1, has_trust=False)
+        async with await place.open() as member, await place.open() as stranger:
+            assert await member.get("key") is None
+            with pytest.raises(StoreRefusedError, match="as many nodes as the job has are connected"):
+                await stranger.get("key")
+        await place.close()
+
+    asyncio.run(story(port_of(held)))
 
 
 def test_a_port_that_is_taken_for_a_moment_is_served_in_the_end(held):

@@ -163,3 +163,56 @@ def test_a_failure_of_an_earlier_generation_is_not_told_of_one_that_the_node_nev
 
     assert (told(1).stopped, told(1).failure) == (2, None)
     assert told(2).failure is not None, "of one that it ran, it is"
+
+
+# Nodes that were told their ranks
+
+GIVEN = replace(SETTINGS, min_nodes=3, max_nodes=3, has_given_ranks=True)
+
+
+def given(node="b.1", rank=1, **others):
+    """A node that was told its rank, and is in the store."""
+    there = offer(node[0], 29500, rank)
+    return member(node, offer=there, published=there, **others)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize(
+    "view",
+    [
+        view_of(leader="a.1", short=Short(1, 3), is_whole=False),
+        view_of(leader="a.1", made=generation(), is_whole=False),
+        view_of(leader="a.1", made=generation(), broken=Broken(1, BreakKind.LOST, "lost c"), is_whole=False),
+    ],
+    ids=["too few", "running", "broken"],
+)
+def test_a_node_that_was_told_another_number_of_nodes_leaves(view, size):
+    other = replace(GIVEN, min_nodes=size, max_nodes=size)
+    (leave,) = actions(view, given(), other)
+    assert (leave.end, leave.is_refused) == (None, True)
+    assert leave.reason == f"--nnodes is {size} here and 3 on another node; give all nodes the same"
+    assert not any(isinstance(each, Leave) for each in actions(view, given(), GIVEN))
+    elastic = replace(other, has_given_ranks=False)
+    assert not any(isinstance(each, Leave) for each in actions(view, given(), elastic))
+
+
+def test_a_node_with_another_number_of_nodes_leaves_before_it_offers_anything():
+    view = view_of(leader="a.1", short=Short(1, 3), is_whole=False)
+    (leave,) = actions(view, Me(offer=offer("b", 29500, 1)), replace(GIVEN, min_nodes=2, max_nodes=2))
+    assert isinstance(leave, Leave)
+
+
+def test_the_end_of_the_job_comes_before_what_is_wrong_with_a_node():
+    end = End(EndKind.SUCCEEDED, "all 3 nodes succeeded")
+    (leave,) = actions(view_of(end=end, is_whole=False), given(), replace(GIVEN, max_nodes=2))
+    assert leave == Leave(end, end.reason)
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_node_starts_with_the_rank_that_it_was_given_or_not_at_all(rank):
+    view = view_of(leader="a.1", made=generation(), is_whole=False)
+    assert actions(view, given(), GIVEN) == (Start(generation()),)
+    (break_up,) = actions(view, given(rank=rank), GIVEN)
+    assert b'"lost"' in written(break_up, KEYS.broken).value
+    asks_only = replace(GIVEN, has_given_ranks=False)
+    assert actions(view, given(rank=rank), asks_only) == (Start(generation()),)

@@ -19,6 +19,7 @@ from holdfast.rendezvous.records import End, EndKind, Failure
 
 ETCD = Reasons("job7", "etcd at etcd0:2379", may_return=True, join_timeout_s=600.0)
 STORE = Reasons("job7", "the store at node0:29400", may_return=False, join_timeout_s=600.0)
+GIVEN_RANK = Reasons("none", "the store at node0:29501", False, 600.0, "--node-rank 1")
 
 SURVIVES = "; with --rdzv-backend etcd, a job survives this"
 FAILURE = Failure("a.1", "node1", 3, 1, 4711, 1, "no more data", 0)
@@ -67,6 +68,12 @@ def test_an_error_is_explained(reasons, error, expected):
             Left(None, "another program", is_refused=True),
             InputError,
             "--rdzv-id 'job7': this node is not let in: another program",
+        ),
+        (
+            GIVEN_RANK,
+            Left(None, "rank 1 is taken by node7", is_refused=True),
+            InputError,
+            "--node-rank 1: this node is not let in: rank 1 is taken by node7",
         ),
         (
             STORE,

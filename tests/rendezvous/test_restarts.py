@@ -102,7 +102,7 @@ def test_a_node_that_is_to_blame_again_and_again_is_left_out():
 @pytest.mark.parametrize("name", ["SyntaxError", "IndentationError", "TabError", "ModuleNotFoundError"])
 def test_hopeless_exceptions(name):
     failure = ProcessFailure(
-        0, 1, 1, "", Evidence(stderr=f'Traceback (most recent call last):\n  File "a"\n{name}: x\n')
+        0, 1, 1, "", evidence=Evidence(stderr=f'Traceback (most recent call last):\n  File "a"\n{name}: x\n')
     )
     assert failure.exception == name
     assert hopeless(failure)
@@ -117,13 +117,13 @@ def test_a_syntax_error_in_what_eval_was_given_is_not_hopeless():
        ^
 SyntaxError: invalid syntax
 """
-    failure = ProcessFailure(0, 1, 1, "", Evidence(stderr=text))
+    failure = ProcessFailure(0, 1, 1, "", evidence=Evidence(stderr=text))
     assert failure.exception == "SyntaxError"
     assert not hopeless(failure)
 
 
 def test_arguments_that_were_refused_are_hopeless():
-    assert hopeless(ProcessFailure(0, 1, 2, "", Evidence(stderr="usage: a\na: error: b\n")))
+    assert hopeless(ProcessFailure(0, 1, 2, "", evidence=Evidence(stderr="usage: a\na: error: b\n")))
     assert not hopeless(ProcessFailure(0, 1, 2, ""))
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from simulated_agent import offer
 
-from holdfast.rendezvous.seating import seat
+from holdfast.rendezvous.seating import holders, seat
 
 NO_RANK = st.just(-1)
 NAMES = st.sampled_from([f"{letter}.1" for letter in "abcdefghij"])
@@ -85,3 +86,28 @@ def test_those_who_sit_keep_their_seats_if_nothing_changes(group):
 
 def test_without_nodes_there_are_no_seats():
     assert seat(["a.1"], {}, {}, 4) == []
+
+
+@given(groups(st.integers(0, 12)))
+def test_each_rank_is_held_by_the_oldest_that_asks_for_it(group):
+    _, nodes, ages, _ = group
+    held = holders(nodes, ages)
+    assert held.items() <= nodes.items()
+    for rank in {node.rank for node in nodes.values()}:
+        asking = [name for name, node in nodes.items() if node.rank == rank]
+        assert [name for name in held if held[name].rank == rank] == [min(asking, key=ages.__getitem__)]
+
+
+@given(groups(st.integers(0, 12)))
+def test_holders_of_all_ranks_sit_as_they_were_told(group):
+    previous, nodes, ages, _ = group
+    held = holders(nodes, ages)
+    ranks = {rank: place for place, rank in enumerate(sorted(node.rank for node in held.values()))}
+    given = {name: replace(node, rank=ranks[node.rank]) for name, node in held.items()}
+    seats = seat(previous, given, ages, len(given) or 1)
+    assert [given[name].rank for name in seats] == list(range(len(given)))
+
+
+def test_a_node_of_the_same_age_has_one_holder_whatever_the_order():
+    nodes = {"b.1": offer("b", 1, 0), "a.1": offer("a", 1, 0)}
+    assert list(holders(nodes, {"a.1": 5, "b.1": 5})) == ["a.1"]

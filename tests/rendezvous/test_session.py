@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.coordination.client import EmbeddedStore
 from holdfast.coordination.errors import StoreUnavailableError
+from holdfast.coordination.keyspace import KeySpace
+from holdfast.coordination.model import Put, Transaction
+from holdfast.coordination.server import EmbeddedServer
 from holdfast.rendezvous import RendezvousClosedError, RendezvousParameters, RendezvousTimeoutError, session
 from holdfast.rendezvous.elastic_settings import ElasticSettings
 from holdfast.rendezvous.ended_runs import note_end
@@ -15,11 +19,12 @@ from holdfast.rendezvous.fencing import Fencing
 from holdfast.rendezvous.handover import Broke, Ended, Left, Reached, Recorded, Started, Stopped
 from holdfast.rendezvous.hosting import free_port
 from holdfast.rendezvous.reasons import Reasons
-from holdfast.rendezvous.records import End, EndKind, Failure, Keys, Node
+from holdfast.rendezvous.records import End, EndKind, Failure, Keys, Node, encode
 from holdfast.rendezvous.session import Session
 
 DEADLINE_S = 60.0
 KEYS = Keys("run")
+GIVEN_KEYS = Keys("static")
 NODE = Node("node7", "", 0, "default", 1)
 END = End(EndKind.CLOSED, "somebody closed it")
 
@@ -27,9 +32,9 @@ END = End(EndKind.CLOSED, "somebody closed it")
 class Told:
     """A session, and the events that it tells. It waits for nothing but them."""
 
-    def __init__(self, backend="c10d", endpoint=None, **config):
+    def __init__(self, backend="c10d", endpoint=None, nodes=(1, 2), run_id="run", **config):
         self.endpoint = endpoint or f"127.0.0.1:{free_port('127.0.0.1')}"
-        params = RendezvousParameters(backend, self.endpoint, "run", 1, 2, **{"last_call_timeout": 0.01, **config})
+        params = RendezvousParameters(backend, self.endpoint, run_id, *nodes, **{"last_call_timeout": 0.01, **config})
         self.settings = ElasticSettings(params, {})
         self.events = asyncio.Queue()
         place = self.settings.place
@@ -43,7 +48,7 @@ class Told:
         )
 
     async def seek(self):
-        await self.session.seek(NODE, self.settings.limits)
+        await self.session.seek(replace(NODE, rank=self.settings.rank), self.settings.limits)
 
     async def told(self, kind):
         """The next event of that kind, and nothing else on the way."""
@@ -62,6 +67,12 @@ def run(story, **options):
                 await told.session.end(0.0)
 
     return asyncio.run(tell())
+
+
+def given_rank(rank, **others):
+    """One of two nodes that were told their ranks."""
+    meeting_port = free_port("127.0.0.1")  # the one beside another free port may be taken
+    return {"backend": "static", "nodes": (2, 2), "rank": rank, "meeting_port": meeting_port, **others}
 
 
 def test_a_node_that_seeks_a_place_reaches_the_store_and_starts():
@@ -202,3 +213,115 @@ def test_a_bug_that_ends_the_loop_is_told_and_the_store_is_closed():
             await story(Told())
 
     asyncio.run(tell())
+
+
+# Nodes that were told their ranks
+
+
+class OldServer(EmbeddedServer):
+    """The server of a job that has ended. `left` is set when a client has looked and has left."""
+
+    is_over = False
+
+    def __init__(self):
+        keyspace = KeySpace()
+        keyspace.transact(Transaction((), (Put(GIVEN_KEYS.end, encode(END)),)))
+        super().__init__(keyspace)
+        self.left = asyncio.Event()
+
+    def ended(self, connection):
+        super().ended(connection)
+        self.left.set()
+
+    async def close(self):
+        self.is_over = True
+        await super().close()
+
+
+async def serve(server, place):
+    await server.start("127.0.0.1", int(place.name.rpartition(":")[2]))
+
+
+def test_the_store_of_the_job_before_is_not_taken_for_that_of_this_one():
+    async def story(told):
+        old, new = OldServer(), EmbeddedServer()
+        await serve(old, told.settings.place)
+        seeking = asyncio.ensure_future(told.seek())
+        await old.left.wait()
+        await old.close()
+        await serve(new, told.settings.place)
+        try:
+            await seeking
+            await told.told(Reached)
+        finally:
+            await told.session.end(0.0)
+            await new.close()
+
+    run(story, **given_rank(1))
+
+
+def test_the_store_of_the_job_before_may_go_while_it_is_looked_at(monkeypatch):
+    get = EmbeddedStore.get
+
+    async def story(told):
+        old, new = OldServer(), EmbeddedServer()
+        await serve(old, told.settings.place)
+
+        async def get_late(store, key):
+            await store.connected()
+            if not old.is_over:
+                await old.close()
+                await serve(new, told.settings.place)
+            return await get(store, key)
+
+        monkeypatch.setattr(EmbeddedStore, "get", get_late)
+        try:
+            await told.seek()
+            await told.told(Reached)
+        finally:
+            await told.session.end(0.0)
+            await old.close()
+            await new.close()
+
+    run(story, **given_rank(1, join_timeout=20))
+
+
+def test_a_store_of_an_ended_job_that_stays_is_named_when_time_is_up():
+    async def story(told):
+        old = OldServer()
+        await serve(old, told.settings.place)
+        try:
+            await told.seek()
+            error = (await told.told(Broke)).error
+        finally:
+            await old.close()
+        assert isinstance(error, RendezvousTimeoutError)
+        assert str(error) == f"{told.settings.place.name} still serves a job that has ended"
+
+    run(story, **given_rank(1, join_timeout=0.3))
+
+
+def test_a_job_that_was_here_before_is_no_reason_not_to_begin():
+    async def story(told):
+        note_end("run", told.settings.place.name, END)
+        await told.seek()
+        await told.told(Reached)
+
+    run(story, **given_rank(0))
+
+
+def test_nodes_with_given_ranks_have_the_masters_address_as_they_were_told_it():
+    async def story(first):
+        place = {"endpoint": first.endpoint, "meeting_port": first.settings.place.name.rpartition(":")[2]}
+        second = Told(**given_rank(1, run_id="another", **place))
+        try:
+            await asyncio.gather(first.seek(), second.seek())
+            ours, theirs = [(await told.told(Reached), await told.told(Started))[1] for told in (first, second)]
+            assert ours.generation == theirs.generation
+            assert (ours.rank, theirs.rank) == (0, 1)
+            assert f"{ours.generation.master_address}:{ours.generation.master_port}" == first.endpoint
+            assert (f"127.0.0.1:{ours.hosting.port}", theirs.hosting) == (first.endpoint, None)
+        finally:
+            await second.session.end(0.0)
+
+    run(story, **given_rank(0))

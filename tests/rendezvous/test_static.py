@@ -1,4 +1,4 @@
-"""Nodes that were told who they are."""
+"""A single node, which meets nobody, and what nodes with given ranks have to be told."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import pytest
 
 from holdfast.errors import InputError
 from holdfast.rendezvous import RendezvousParameters, rendezvous_handler_registry
+from holdfast.rendezvous.elastic import ElasticRendezvous
 from holdfast.rendezvous.hosting import free_port
-from holdfast.rendezvous.static import parse_endpoint
+from holdfast.rendezvous.static import StaticRendezvous, parse_endpoint, parse_rendezvous_endpoint
 
 
 def make(backend="static", endpoint="", nodes=(1, 1), local_addr=None, **config):
@@ -90,15 +91,6 @@ def test_a_port_that_is_taken_is_named(create):
             create(endpoint=f"127.0.0.1:{port}").next_rendezvous()
 
 
-def test_the_node_of_rank_0_listens_for_all(create):
-    port = free_port("127.0.0.1")
-    master = create(endpoint=f"127.0.0.1:{port}", nodes=(2, 2), rank=0).next_rendezvous()
-    other = create(endpoint=f"127.0.0.1:{port}", nodes=(2, 2), rank=1).next_rendezvous()
-    assert master.hosting.store.port == port
-    assert other.hosting is None
-    assert master.coordinator_port == other.coordinator_port == port + 1
-
-
 @pytest.mark.parametrize("backend", ["static", "c10d", "etcd"])
 def test_a_single_node_meets_nobody_whatever_the_backend(create, backend):
     handler = create(backend)
@@ -116,11 +108,9 @@ def test_the_advertised_address(create):
     assert create(local_addr="127.0.0.2").next_rendezvous().bootstrap_store_info.master_addr == "127.0.0.2"
 
 
-def test_several_nodes_are_where_they_were_told(create):
-    info = create(endpoint="node0:1234", nodes=(3, 3), rank=2).next_rendezvous()
-    assert (info.rank, info.world_size, info.store) == (2, 3, None)
-    assert info.bootstrap_store_info.master_addr == "node0"
-    assert info.bootstrap_store_info.master_port == 1234
+def test_several_nodes_meet_in_a_store(create):
+    assert isinstance(create(endpoint="127.0.0.1:1234", nodes=(2, 2), rank=1), ElasticRendezvous)
+    assert isinstance(create(endpoint="127.0.0.1:1234"), StaticRendezvous)
 
 
 def test_a_given_port_is_used_by_a_single_node_too(create):
@@ -134,6 +124,9 @@ def test_a_given_port_is_used_by_a_single_node_too(create):
         ({"nodes": (2, 2), "endpoint": "a:1", "rank": 2}, "--node-rank 2: 2 nodes have ranks 0 to 1"),
         ({"nodes": (2, 2), "endpoint": "a:1", "rank": -1}, "--node-rank -1"),
         ({"nodes": (2, 2), "endpoint": "a:1", "rank": "x"}, "rank=x: write a whole number"),
+        ({"nodes": (2, 2), "endpoint": "a:1"}, "--node-rank None: 2 nodes have ranks 0 to 1"),
+        ({"nodes": (2, 2), "rank": 0}, "--master-addr: several nodes need the address of node 0"),
+        ({"nodes": (2, 2), "endpoint": "a:1", "rank": 0, "meeting_port": 1}, "meeting_port=1: .*other than"),
         ({"nodes": (2, 2), "endpoint": "node:x:c", "rank": 0}, "--rdzv-endpoint 'node:x:c'"),
         ({"nodes": (2, 2), "endpoint": "a:x", "rank": 0}, "--rdzv-endpoint 'a:x'.*HOST:PORT"),
         ({"backend": "nonsense"}, "--rdzv-backend 'nonsense'.*c10d.*static"),
@@ -184,3 +177,26 @@ def test_a_port_that_does_not_exist_is_named_as_the_mistake(endpoint):
 
 def test_a_free_port_of_an_address_that_is_not_ours():
     assert 0 < free_port("192.0.2.1") < 1 << 16
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "expected"),
+    [
+        (None, ("localhost", 7)),
+        ("", ("localhost", 7)),
+        ("  ", ("localhost", 7)),
+        (" node0 ", ("node0", 7)),
+        ("node0:0", ("node0", 0)),
+        ("a_b-c.d:65535", ("a_b-c.d", 65535)),
+        ("[::1]", ("::1", 7)),
+        ("[::1]:5", ("::1", 5)),
+    ],
+)
+def test_what_an_endpoint_does_not_say_is_filled_in(endpoint, expected):
+    assert parse_rendezvous_endpoint(endpoint, 7) == expected
+
+
+@pytest.mark.parametrize("endpoint", ["h:", "h:x", "h:65536", "h:-1", "h:1:2", ":1", "[]:1", "h h", "a/b", "h:\uff11"])
+def test_a_bad_host_or_port_is_a_value_error(endpoint):
+    with pytest.raises(ValueError, match=r"^--rdzv-endpoint "):
+        parse_rendezvous_endpoint(endpoint, 7)

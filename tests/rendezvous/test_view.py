@@ -23,9 +23,10 @@ def generation(number, nodes):
 
 OPERATIONS = st.one_of(
     st.builds(
-        lambda node, stopped: Put(KEYS.node(node), encode(replace(offer(node, 1), stopped=stopped))),
+        lambda node, stopped, rank: Put(KEYS.node(node), encode(replace(offer(node, 1, rank), stopped=stopped))),
         NODES,
         st.integers(0, 4),
+        st.integers(-1, 1),
     ),
     st.builds(lambda node: Delete(KEYS.node(node)), NODES),
     st.builds(lambda node: Put(KEYS.done_by(1, node), b""), NODES),
@@ -58,7 +59,8 @@ def contents(view):
     """All that a view knows, without the order and the time in which it learned it."""
     of_time = ("revision", "_keys", "since", "seated", "_unstamped", "_unseated", "parted", "_faults", "_fault_count")
     of_time += ("doubtful", "_half_gone")
-    return {name: value for name, value in vars(view).items() if name not in of_time}
+    known = {name: value for name, value in vars(view).items() if name not in of_time}
+    return {**known, "programs": dict(view.programs), "ranks": dict(view.ranks)}  # counters ignore what is zero
 
 
 @given(transactions(), st.booleans())
@@ -216,3 +218,14 @@ def test_names_without_records_are_limited(monkeypatch):
         for key in (KEYS.alive_of(f"x{number}.1"), KEYS.done_by(1, f"x{number}.1")):
             view._learn(key, Entry(key, b"", 1, 1))
     assert (len(view.alive), len(view.done)) == (5, 5)
+
+
+def test_the_ranks_that_nodes_ask_for_are_counted():
+    keyspace = KeySpace()
+    for node, rank in {"a.1": 0, "b.1": 1, "c.1": 1, "d.1": -1}.items():
+        keyspace.transact(Transaction((), (Put(KEYS.node(node), encode(offer(node, 1, rank))),)))
+    view = View.read(KEYS, keyspace.get_prefix(KEYS.group), is_whole=True)
+    assert dict(view.ranks) == {0: 1, 1: 2}
+    keyspace.watch(KEYS.group, keyspace.revision + 1, view.apply)
+    keyspace.transact(Transaction((), (Delete(KEYS.node("a.1")), Put(KEYS.node("c.1"), encode(offer("c.1", 1, 2))))))
+    assert dict(view.ranks) == {1: 1, 2: 1}

@@ -56,6 +56,8 @@ class Agent:
         self._worker_lives = 0
         self._rank = 0
         self._failed = 0
+        self._unreported = []
+        self.was_cut_off = False
         self.ran_since = 0.0
         self.line = Line(world, world.way(host), self)
         self.membership = Membership(
@@ -181,6 +183,8 @@ class Agent:
     def _post(self, event):
         if isinstance(event, Start):
             self.node = self.membership.me.node
+        elif isinstance(event, Leave):  # the agent's thread may be late, and the store be back by then
+            self.was_cut_off = self.membership.me.cut_off_since is not None
         self._events.append((self._member_round, event))
         if self._is_waking:
             return
@@ -288,6 +292,7 @@ class Agent:
             self._go()
         elif self._is_stopping:
             self._is_stopping = False
+            self._report()  # an agent that stood still looks at its workers before it seeks a place again
             self._round += 1
             self._say(self._seek, self._round)
 
@@ -335,7 +340,13 @@ class Agent:
             )
             self._failed += 1
             self.world.on_failure(self, failure, is_felt=is_felt)
-            self.act(self._say, self.membership.fail, failure)
+            self._unreported.append(failure)
+            self.act(self._report)
+
+    def _report(self):
+        for failure in self._unreported:
+            self._say(self.membership.fail, failure)
+        self._unreported.clear()
 
     def drain(self):
         """The agent is asked to leave. It says so before its workers end, which have a while, whoever hears of it."""

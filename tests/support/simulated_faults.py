@@ -292,6 +292,35 @@ class Faults:
         for host in self.hosts:
             self.others[host] = replace(self.settings, lease_s=self.random.choice((5.0, 10.0, 20.0)))
 
+    def give_ranks(self):
+        """Each host was told its rank. More hosts may be told the same ones later."""
+        size = self.settings.max_nodes
+        self.settings = replace(self.settings, min_nodes=size, has_given_ranks=True)
+        self.hosts = self.hosts[:size]
+        self.ranks.update((host, rank) for rank, host in enumerate(self.hosts))
+
+    def start_a_twin(self):
+        """Somebody takes a host for lost, and starts an agent with its rank on another one, sooner or later."""
+        if self.is_calm:
+            return
+        host = self.random.choice(self.hosts)
+        self._lose(self.agents.get(host))
+        twin = chr(ord("a") + len(self.hosts))
+        self.hosts.append(twin)
+        self.ranks[twin] = self.ranks[host]
+        self.clock.after(self.random.uniform(0.0, 15.0), self.start_if_over, twin)
+
+    def _lose(self, agent):
+        """What may have befallen a host that is taken for lost; sometimes nothing."""
+        if agent is not None and not agent.is_over:
+            how = self.random.choice(("kill", "power", "cut", "pause", "nothing"))
+            if how in ("kill", "power"):
+                agent.crash(with_host=how == "power")
+            elif how == "cut":
+                self._cut(agent)
+            elif how == "pause":
+                self.pause(agent)
+
     def one_fails(self):
         """The workers of one host fail at the same line whenever they run; the others are well, and suffice."""
         least = self.random.randint(1, len(self.hosts) - 1)

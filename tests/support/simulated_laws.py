@@ -8,7 +8,9 @@
    nodes that join or leave, not for records that are deleted. The budget is one for the job.
 5. There is one end. An agent that leaves with an end leaves with that one. An agent that is done and is recorded as
    done does not leave without an end while the store answers.
-6. Nobody leaves for want of nodes while enough of them are there, in worlds where nobody stands still or is cut off.
+6. Where nodes are told their ranks, every generation has each of these ranks once, and nobody starts with another one.
+   Only the younger of two nodes with the same rank is refused, and not before two leases: then the older one lives.
+7. Nobody leaves for want of nodes while enough of them are there, in worlds where nobody stands still or is cut off.
 
 When the store loses its records, a new `Era` begins. Law 1 holds across eras for every agent that has seen a generation
 of the old one. An agent that has not cannot know: for it, workers of the old era may live for `grace_s` more.
@@ -16,7 +18,7 @@ of the old one. An agent that has not cannot know: for it, workers of the old er
 
 from __future__ import annotations
 
-from holdfast.rendezvous.records import BreakKind, Broken, End, EndKind, Generation, decode
+from holdfast.rendezvous.records import BreakKind, Broken, End, EndKind, Generation, Node, decode
 
 HEARD_OF_S = 5.0
 """A node that has been there this long is known to the leader."""
@@ -70,6 +72,7 @@ class Laws:
         self.grace_s = grace_s
         self.checks_patience = False
         self.is_stranger = False
+        self.ranks = {}
         self.eras = [Era()]
         self.alive = {}
         self._ordinal_of = {}
@@ -112,6 +115,8 @@ class Laws:
                 self._node_changes(world, key.removeprefix(keys.nodes), entry)
             elif key.startswith(keys.done) and entry is not None:
                 era.done.add(key.rpartition("/")[2])
+            elif key.startswith(keys.refused) and entry is not None and self.ranks:
+                self._is_refused(world, key.removeprefix(keys.refused))
         if self.is_stranger:
             self._stranger_deletes(world, entries)
         elif keys.generation in entries and generation is None and end is None:
@@ -149,6 +154,21 @@ class Laws:
                 self._came_at[agent] = world.clock.now
             nodes[agent] = (node, entry.lease)
         self._count_nodes(world)
+
+    def _is_refused(self, world, node):
+        """A node may replace one that was killed, whose lease ends within one: it has time for that."""
+        agent, came = node.rpartition(".")[0], world.store.keyspace.get(f"{world.keys.nodes}{node}")
+        if came is None:
+            return  # it has left
+        older = [
+            entry.key
+            for entry in world.store.keyspace.get_prefix(world.keys.nodes).entries
+            if decode(entry, Node).rank == decode(came, Node).rank and entry.created < came.created
+        ]
+        if not older:
+            raise LawBrokenError(f"{node} is refused, and nobody else has its rank for longer")
+        if world.clock.now < self._came_at[agent] + 2 * world.ttl_s:
+            raise LawBrokenError(f"{node} is refused after {world.clock.now - self._came_at[agent]:.1f} s")
 
     def _count_nodes(self, world):
         if len(self.era.nodes) < self.enough:
@@ -233,6 +253,11 @@ class Laws:
 
         A leader may remember the generation before, also if a backup has brought back an older one.
         """
+        if self.ranks:
+            given = [self.ranks[member.host] for member in made.members]
+            if given != list(range(self.most)):
+                raise LawBrokenError(f"generation {made.number} has nodes that were told the ranks {given}")
+            return
         if last is None or self.most > 100:
             return
         new = [member.node for member in made.members]
@@ -257,7 +282,8 @@ class Laws:
             raise LawBrokenError(f"a second end: {end.reason}")
         era.end = end
         if end.kind is EndKind.FAILED:
-            broken = era.broken.get(last.number) if last else None
+            # The end may have been on its way when a stranger deleted the word that the generation is broken.
+            broken = (era.broken.get(last.number) or era.deleted.get(last.number)) if last else None
             is_told = broken is not None and broken.failure is not None
             if not is_told or (broken.failure != end.failure and last.number not in era.felt):
                 raise LawBrokenError(f"the job failed, but not by what broke its last generation: {end.reason}")
@@ -282,6 +308,8 @@ class Laws:
                 )
         if generation.rank_of(agent.node) is None:
             raise LawBrokenError(f"{agent.name} starts generation {generation.number}, which it is not in")
+        if self.ranks and generation.rank_of(agent.node) != self.ranks[agent.host]:
+            raise LawBrokenError(f"{agent.name} starts generation {generation.number} with a rank that is not its own")
         if agent.line.instance != era.instance:
             raise LawBrokenError(f"{agent.name} starts generation {generation.number} of another store than it joined")
         era.generations[generation.number] = generation  # equal, and sooner seen to be
@@ -330,7 +358,7 @@ class Laws:
         me = agent.membership.me
         if me.store_is_gone and not world.has_lost_a_store:
             raise LawBrokenError(f"{agent.name} leaves since the store is gone, and it is there")
-        if me.store_is_gone or me.cut_off_since is not None:
+        if me.store_is_gone or agent.was_cut_off:
             return
         if me.is_done_published and self.end is not None:
             raise LawBrokenError(f"{agent.name} is done and recorded, and leaves without the end: {leave.reason}")

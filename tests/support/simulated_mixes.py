@@ -167,6 +167,22 @@ MIXES = {
     "slow_stops": Mix(
         faults=(1, 5), work_s=(20.0, 60.0), stop_s=15.0, join_timeouts_s=(5.0,), patience=True, fail=3, drain=1
     ),
+    "given_ranks": Mix(
+        faults=(2, 10),
+        etcd=0.0,
+        late=0.2,
+        nodes=(2, 5),
+        work_s=(10.0, 60.0),
+        special="give_ranks",
+        start_a_twin=4,
+        fail=2,
+        crash=2,
+        restart=3,
+        pause=2,
+        cut_one=2,
+        reset=1,
+        drain=1,
+    ),
     "bad_node": Mix(nodes=(2, 6), work_s=(20.0, 60.0), special="one_fails"),
     "felt_losses": Mix(faults=(1, 5), nodes=(2, 6), work_s=(20.0, 60.0), crash_felt=3, fail=1, restart=3),
     "storm": Mix(faults=(5, 25), late=0.3, **OLD_FAULTS),

@@ -104,6 +104,7 @@ class Storm(Faults, World):
         lease_s = max(self.ttl_s_of(host) for host in self.hosts)
         self.laws = Laws(self.settings, *self.others.values(), grace_s=lease_s + mix.stop_s + late_s)
         self.laws.checks_patience = mix.patience
+        self.laws.ranks = self.ranks
 
     def settings_of(self, host):
         return self.others.get(host, self.settings)
@@ -157,9 +158,15 @@ class Storm(Faults, World):
 
     def start_if_over(self, host):
         agent = self.agents.get(host)
+        if self.is_calm and any(self._is_twin_of(host, other) for other in self.living()):
+            return
         knows_no_end = agent is None or (agent.is_over and (agent.left is None or agent.left.end != self.laws.end))
         if (knows_no_end or (agent.is_over and self.laws.end is None)) and not self.store.is_gone:
             self.start(host)
+
+    def _is_twin_of(self, host, other):
+        """Whether an agent on another host was told the same rank."""
+        return host in self.ranks and other.host != host and self.ranks[other.host] == self.ranks[host]
 
     def on_run(self, agent, generation):
         if self._first_ran_at is None:
@@ -243,6 +250,8 @@ class Storm(Faults, World):
                 if not agent.is_running or agent.workers != newest.number:
                     raise LawBrokenError(f"{agent.name} does not run generation {newest.number}")
                 self.clock.after(self.random.uniform(0.0, 30.0), agent.succeed, newest.number)
+            elif self.settings.has_given_ranks:
+                raise LawBrokenError(f"{agent.name} is still here, and another node has its rank")
             elif len(members) < self.laws.room and not self._is_left_out(agent, newest):
                 raise LawBrokenError(f"{agent.name} is not in generation {newest.number}, which has room")
         self._check_views(newest)
@@ -276,7 +285,7 @@ class Storm(Faults, World):
     def is_over(self):
         if self.store.is_gone:
             return not self.living()
-        return self.laws.end is not None and all(_knows_an_end(agent) for agent in self.agents.values())
+        return self.laws.end is not None and not self._without_end()
 
     def check_end(self):
         """Everybody has left, and in the same way; nobody's workers live."""
@@ -290,11 +299,20 @@ class Storm(Faults, World):
             raise LawBrokenError(f"{agent.name} is still here: {agent.membership.status or agent.membership.me}")
         if self.store.is_gone:
             return
-        without = [agent.name for agent in self.agents.values() if not _knows_an_end(agent)]
+        without = self._without_end()
         if without:
             raise LawBrokenError(f"the job is over ({self.laws.end}), but {without} left without its end")
         if self.laws.end.kind is EndKind.CLOSED and not self.is_closed:
             raise LawBrokenError("nobody closed the job")
+
+    def _without_end(self):
+        """The agents that have to know an end and do not. Of hosts with the same rank, one has to."""
+        served = {self.ranks.get(agent.host) for agent in self.agents.values() if _knows_an_end(agent)} - {None}
+        return [
+            agent.name
+            for agent in self.agents.values()
+            if not _knows_an_end(agent) and not (agent.is_over and self.ranks.get(agent.host) in served)
+        ]
 
 
 def _knows_an_end(agent):

@@ -1,4 +1,4 @@
-"""The embedded engine's server: the agent at the rendezvous endpoint runs it, so that there is nothing to install."""
+"""The server of the embedded engine. The agent at the rendezvous endpoint runs it, so users install nothing."""
 
 from __future__ import annotations
 
@@ -24,38 +24,39 @@ if TYPE_CHECKING:
     from holdfast.socket_owners import Address
 
 HANDSHAKE_TIMEOUT_S = 5.0
-"""How long a client may take to prove itself."""
+"""The timeout of a client's handshake."""
 
 UNPROVEN_MAX = 4_096
-"""How many connections may be without proof at a time. Beyond it one of the newcomers is dropped, or one of another
-stage if more are in that: an honest client is among the unproven for a moment only."""
+"""The maximum number of connections that have not proved themselves. If there are more, the server drops one from the
+stage that has the most. An honest client is unproven for a moment only."""
 
 TLS_UNPROVEN_MAX = 1_024
-"""How many of them may have begun with TLS, which takes about 40 KiB each."""
+"""The maximum number of unproven connections that have begun TLS. Each of them takes about 40 KiB."""
 
 REFUSALS_PAUSE_S = 10.0
-"""How often at most a line says that connections were refused."""
+"""The minimum time between two warnings about refused connections."""
 
 DESCRIPTORS_SPARE = 128
-"""How many descriptors are left to the rest of the process (but a quarter of all at most). Where connections would need
-them, the oldest without proof is dropped."""
+"""How many descriptors are reserved for the rest of the process, but at most a quarter of all. If connections would
+need these, the server drops an unproven connection."""
 
 ACCEPT_MAX = 16
-"""How many connections are accepted before those that are there are served again."""
+"""How many connections the server accepts before it serves the existing ones again."""
 
 HANDSHAKES_MAX = 4
-"""How many steps of TLS handshakes are made before members are served again. One takes 0.3 ms, and accepting takes a
-quarter of that: a flood is accepted faster than it comes, so nobody waits in the kernel's queue behind it."""
+"""How many steps of handshakes the server takes before it serves members again. A step with TLS takes 0.3 ms, and
+accepting a connection takes a quarter of that. So the server accepts a flood faster than it arrives, and nobody waits
+behind it in the kernel's queue."""
 
 LATER_MESSAGES_MAX = 3
-"""How many of these steps go to handshakes that have begun before first messages are looked at. The rest is left to
-first messages, so that neither can keep the other waiting."""
+"""How many of these steps are for handshakes that have begun. The rest are for first messages, so that neither kind can
+starve the other."""
 
 BACKLOG = 4_096
-"""How many connections the kernel may hold until they are accepted. It takes less where the system says so."""
+"""The length of the kernel's queue of connections to accept. The system may limit it further."""
 
 ACCEPT_PAUSE_S = 0.1
-"""How long nothing is accepted when that failed, since the process ran out of descriptors for example."""
+"""How long the server waits after it failed to accept a connection: the process may have run out of descriptors."""
 
 log = get_logger(__name__)
 
@@ -63,15 +64,17 @@ log = get_logger(__name__)
 class EmbeddedServer:
     """Serves a key space to `EmbeddedStore`s that know the same token.
 
-    Clients that are slow, silent, malformed or do not read cost the others nothing: each is bounded, and dropped when
-    it is beyond its bounds.
+    Slow, silent or malformed clients, and those that do not read, cost the others nothing: each client has limits, and
+    the server drops a client that exceeds them.
 
     Args:
-        keyspace: what to serve; a new one unless given.
-        token: what clients must know.
-        tls: for connections that are encrypted; None for plain text.
-        users: who else of this machine may connect where it listens on loopback: there, only the user who serves it and
-            root may. None for all users.
+        keyspace: the key space to serve; a new one by default.
+        token: the token that clients must know.
+        tls: encrypts the connections; None for plain text.
+        members_max: the maximum number of connected clients that have proved themselves; None for no limit. It matters
+            without a token, because every client can prove itself then.
+        users: the other users of this machine who may connect if the server listens on loopback. Its own user and root
+            always may. None for all users.
     """
 
     def __init__(
@@ -81,12 +84,14 @@ class EmbeddedServer:
         token: bytes = b"",
         tls: ServerTls | None = None,
         users: Users = frozenset(),
+        members_max: int | None = None,
     ) -> None:
         self.keyspace = KeySpace() if keyspace is None else keyspace
         self.connections = 0
         self._token = token
         self._tls = tls
         self._users = users
+        self._members_max = sys.maxsize if members_max is None else members_max
         self._local_users: LocalUsers | None = None
         self._listener: socket.socket | None = None
         self._address: tuple[str, int] | None = None
@@ -107,12 +112,12 @@ class EmbeddedServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens: the address that it was given, and the port that it got."""
+        """The address and the port that the server listens on."""
         assert self._address is not None, "the server was not started"
         return self._address
 
     async def start(self, host: str, port: int) -> None:
-        """Listen on exactly this address; port 0 is any that is free. OSError if that cannot be."""
+        """Listen on this address. Port 0 means any free port. Raises OSError if the address cannot be used."""
         loop = asyncio.get_running_loop()
         self._listener = await _listen(host, port)
         self._address = self._listener.getsockname()[:2]
@@ -125,7 +130,7 @@ class EmbeddedServer:
         loop.add_reader(self._listener, self._accept)
 
     async def close(self) -> None:
-        """Stop listening and end all connections; returns when nothing is left of them. Leases keep their time."""
+        """Stop listening and end all connections. Returns when all have ended. Leases keep their deadlines."""
         if self._listener is None or self._service is None:
             return
         asyncio.get_running_loop().remove_reader(self._listener)
@@ -152,7 +157,7 @@ class EmbeddedServer:
                 arrived, address = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError:  # no descriptor or no memory left, or a network that is down
+            except OSError:  # no descriptors or memory left, or the network is down
                 self._accept_later()
                 return
             if self._local_users is None or self._is_admitted(arrived, address, self._local_users):
@@ -161,7 +166,7 @@ class EmbeddedServer:
                 arrived.close()
 
     def _accept_later(self) -> None:
-        """Whoever is here without proof for longest goes, and then there may be a descriptor."""
+        """Pause, and drop an unproven connection to free a descriptor."""
         assert self._listener is not None
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._listener)
@@ -180,7 +185,7 @@ class EmbeddedServer:
             )
 
     def _is_admitted(self, arrived: socket.socket, address: Address, local_users: LocalUsers) -> bool:
-        """Whether it comes from a user who may be here. Who may not is told why."""
+        """Whether the connection's user may connect. A user who may not gets an error that says why."""
         from holdfast.coordination.local_users import two_users
 
         try:
@@ -199,7 +204,7 @@ class EmbeddedServer:
         return False
 
     def _receive(self, arrived: socket.socket, source: str) -> None:
-        """From an accepted socket to a connection that greets."""
+        """Turn an accepted socket into a connection, which then sends the greeting."""
         assert self._service is not None
         loop = asyncio.get_running_loop()
         arrived.setblocking(False)
@@ -246,16 +251,16 @@ class EmbeddedServer:
         self._first_messages.remove(connection, connection.source)
         self._later_messages.remove(connection, connection.source)
 
-    # What connections say of themselves
+    # Called by the connections
 
     def begun(self, connection: ServerConnection) -> None:
-        """It has begun with TLS, and costs more now."""
+        """The connection has begun TLS, and needs more memory from now on."""
         self._unproven.advance(connection, Stage.BEGUN)
         if self._unproven.count(Stage.BEGUN, Stage.CONTINUED) > TLS_UNPROVEN_MAX:
             self._drop_one_of(Stage.BEGUN, Stage.CONTINUED)
 
     def take_turn(self, connection: ServerConnection, data: bytes) -> None:
-        """Have it go on with its handshake when it is its turn. Members do not wait for a crowd at the door."""
+        """Continue the connection's handshake when its turn comes. Turns keep a crowd from delaying members."""
         if connection.has_begun:
             self._unproven.advance(connection, Stage.CONTINUED)
             self._later_messages.add(connection, connection.source, data)
@@ -278,12 +283,16 @@ class EmbeddedServer:
                 connection.shake_hands(data)
         self._set_turn()
 
+    def has_room(self) -> bool:
+        """Whether the server accepts one more client that has proved itself."""
+        return self.connections < self._members_max
+
     def proven(self, connection: ServerConnection) -> None:
         self._forget(connection)
         self.connections += 1
 
     def refused(self, source: str, why: str) -> None:
-        """It did not keep to the protocol, or has another token."""
+        """Count a client that broke the protocol or has another token, and warn about it now and then."""
         self._refusals += 1
         now = asyncio.get_running_loop().time()
         if now >= self._refusals_told_at + REFUSALS_PAUSE_S:

@@ -38,12 +38,13 @@ if TYPE_CHECKING:
     class Listener(Protocol):
         """The observer of a connection.
 
-        It is told when the connection has `begun` TLS and when it wants its turn to go on with that, when the client
-        has proved itself or was refused, and when the connection has ended.
+        The connection reports when it has `begun` TLS and when it needs a turn to continue the handshake, when the
+        client has proved itself or was refused, and when the connection has ended.
         """
 
         def begun(self, connection: ServerConnection) -> None: ...
         def take_turn(self, connection: ServerConnection, data: bytes) -> None: ...
+        def has_room(self) -> bool: ...
         def proven(self, connection: ServerConnection) -> None: ...
         def refused(self, source: str, why: str) -> None: ...
         def ended(self, connection: ServerConnection) -> None: ...
@@ -274,6 +275,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._refuse(f"the store speaks version {VERSION} of the protocol, not {proof.version}")
         elif not is_proved(proof.mac, self._token, "client", challenge):
             self._refuse("wrong token")
+        elif not self._listener.has_room():
+            self._refuse("as many nodes as the job has are connected")
         else:
             self.is_proven = True
             self._session = Session(self._tell, self.source)

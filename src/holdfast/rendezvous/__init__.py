@@ -2,6 +2,7 @@
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from holdfast.rendezvous.creator import RendezvousHandlerCreator as RendezvousHandlerCreator
     from holdfast.rendezvous.errors import RendezvousClosedError as RendezvousClosedError
     from holdfast.rendezvous.errors import RendezvousConnectionError as RendezvousConnectionError
     from holdfast.rendezvous.errors import RendezvousError as RendezvousError
@@ -13,13 +14,17 @@ if TYPE_CHECKING:
     from holdfast.rendezvous.handler import RendezvousStoreInfo as RendezvousStoreInfo
     from holdfast.rendezvous.parameters import RendezvousParameters as RendezvousParameters
     from holdfast.rendezvous.registry import RendezvousHandlerRegistry as RendezvousHandlerRegistry
+    from holdfast.rendezvous.registry import create_rdzv_handler as create_rdzv_handler
+    from holdfast.rendezvous.registry import get_rendezvous_handler as get_rendezvous_handler
     from holdfast.rendezvous.registry import rendezvous_handler_registry as rendezvous_handler_registry
+    from holdfast.rendezvous.static import parse_rendezvous_endpoint as parse_rendezvous_endpoint
 else:
     from holdfast._lazy import exports
 
     __getattr__, __dir__, __all__ = exports(
         __name__,
         {
+            "creator": ("RendezvousHandlerCreator",),
             "errors": (
                 "RendezvousClosedError",
                 "RendezvousConnectionError",
@@ -30,6 +35,12 @@ else:
             ),
             "handler": ("RendezvousHandler", "RendezvousInfo", "RendezvousStoreInfo"),
             "parameters": ("RendezvousParameters",),
-            "registry": ("RendezvousHandlerRegistry", "rendezvous_handler_registry"),
+            "registry": (
+                "RendezvousHandlerRegistry",
+                "create_rdzv_handler",
+                "get_rendezvous_handler",
+                "rendezvous_handler_registry",
+            ),
+            "static": ("parse_rendezvous_endpoint",),
         },
     )

@@ -1,4 +1,4 @@
-"""The built-in backends whose nodes meet in a store, as one table: `BACKENDS`.
+"""The built-in backends whose nodes meet in a store, as one table: `BACKENDS`, and `STATIC` beside it.
 
 Every other module that treats one backend differently from another asks its entry. A new engine is one entry here, a
 module of `coordination` that passes the conformance tests, and its record in `coordination.access`.
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 EMBEDDED_PORT = 29400
 """The port of the embedded store if the endpoint has none; torchrun's default, too."""
+
+MASTER_PORT = 29500
+"""The port of the workers' store if the address of a static job has none; torchrun's default, too."""
 
 ETCD_PORT = 2379
 """The port of etcd if the endpoint has none."""
@@ -50,11 +53,13 @@ class Backend:
         is_external: the store is not served by the job's agents. It outlives the job, and so do the job's records.
         has_members: an endpoint may name several members, with commas between, and a scheme before each.
         may_fork: an agent that uses the store may be forked.
+        has_given_ranks: each node is told its rank, and all nodes are needed.
     """
 
     __slots__ = (
         "default_port",
         "doctor_topics",
+        "has_given_ranks",
         "has_members",
         "is_external",
         "keep_alive_attempts",
@@ -76,6 +81,7 @@ class Backend:
         is_external: bool = False,
         has_members: bool = False,
         may_fork: bool = True,
+        has_given_ranks: bool = False,
     ) -> None:
         self.name = name
         self.default_port = default_port
@@ -86,6 +92,7 @@ class Backend:
         self.is_external = is_external
         self.has_members = has_members
         self.may_fork = may_fork
+        self.has_given_ranks = has_given_ranks
 
     def __repr__(self) -> str:
         return f"Backend({self.name!r})"
@@ -109,6 +116,14 @@ def _embedded(
     from holdfast.rendezvous.embedded_settings import embedded_place
 
     return embedded_place(params, answer_timeout_s, users, environ)
+
+
+def _static(
+    params: RendezvousParameters, answer_timeout_s: float, users: Users, environ: Mapping[str, str]
+) -> MeetingPlace:
+    from holdfast.rendezvous.static_settings import static_place
+
+    return static_place(params, answer_timeout_s, users, environ)
 
 
 def _etcd(params: RendezvousParameters, answer_timeout_s: float, _: Users, __: Mapping[str, str]) -> MeetingPlace:
@@ -138,5 +153,22 @@ ETCD = Backend(
     may_fork=False,  # gRPC's threads do not survive a fork
 )
 
+STATIC = Backend(
+    "static",
+    default_port=MASTER_PORT,
+    own_keys=TLS_KEYS | {"token", "token_file", "meeting_port"},
+    keep_alive_attempts=KEEP_ALIVE_ATTEMPTS,
+    make_place=_static,
+    doctor_topics=frozenset(),
+    has_given_ranks=True,
+)
+"""Several nodes that were told their ranks and the master's address. They meet in an embedded store beside its port. A
+single node meets nobody, and takes the settings of all backends. So this entry is not in the table."""
+
 BACKENDS = {backend.name: backend for backend in (EMBEDDED, ETCD)}
 """The backends by name. The first one is the default where nothing says which one is meant."""
+
+
+def backend_named(name: str) -> Backend:
+    """The backend of a job whose nodes meet in a store."""
+    return STATIC if name == STATIC.name else BACKENDS[name]

@@ -1,4 +1,6 @@
-"""What a node does next: a pure function of what it sees and its own state. Every rule of the rendezvous is here.
+"""What a node does next: a pure function of what it sees and its own state.
+
+The rules are in `node_rules`, `leader_rules` and `refusals`. Together they mean:
 
 - The node that holds the leader's key leads. The key is bound to its lease, so it disappears with the leader, and the
   first node to notice takes it. There is no other election.

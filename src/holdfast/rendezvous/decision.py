@@ -64,6 +64,9 @@ class Settings(Struct, frozen=True):
     restarts: RestartLimits = RestartLimits(0)
     """When a failed generation is restarted. The budget is that of the generation's record."""
 
+    has_given_ranks: bool = False
+    """Whether each node was told its rank. A generation then has all `max_nodes` ranks, each held by one node."""
+
 
 class Me(Struct, frozen=True):
     """The state of this node: what it is, what it has published, what it knows. Generations are numbers; 0 is none."""
@@ -247,3 +250,21 @@ def counted(nodes: int, one: str, many: str) -> str:
 def listed(hosts: Collection[str], at_most: int = 4) -> str:
     more = len(hosts) - at_most
     return ", ".join(islice(hosts, at_most)) + (f" and {more} more" if more > 0 else "")
+
+
+def is_of_the_past(view: View) -> bool:
+    """Whether the last generation belongs to a job that no present node took part in.
+
+    All of its nodes left without an end, and other nodes use the same run id now.
+    """
+    last = view.generation
+    if last is None:
+        return False
+    was_there = any(created < view.generation_revision for created in view.ages.values())
+    return not was_there and not any(node.job == last.job for node in view.nodes.values())
+
+
+def longest_lease_s(view: View, me: Me, settings: Settings) -> float:
+    """The longest lease of any node: a node that was silent for this long has no workers."""
+    known_s = view.generation.lease_s if view.generation is not None else 0.0
+    return max(settings.lease_s, known_s, me.known_lease_s, *(node.lease_s for node in view.nodes.values()))

@@ -66,7 +66,8 @@ class ElasticRendezvous(RendezvousHandler):
         self._warned_of = ""
         self._bridge: Bridge | None = None
         place, ttl_s = settings.place, settings.ttl_s
-        self._reasons = Reasons(run_id, place.name, place.may_return, settings.limits.join_timeout_s)
+        who = f"--node-rank {settings.rank}" if settings.limits.has_given_ranks else ""
+        self._reasons = Reasons(run_id, place.name, place.may_return, settings.limits.join_timeout_s, who)
         self._fencing = Fencing(lambda: LeaseWill(place.access(), answer_timeout_s(ttl_s), ttl_s))
         is_first = next(_handlers_made) == 0
         self._made_s = None if is_first else time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -76,6 +77,10 @@ class ElasticRendezvous(RendezvousHandler):
 
     def get_run_id(self) -> str:
         return self._run_id
+
+    @property
+    def shares_stacks(self) -> bool:  # type: ignore[override]  # a plain attribute for other handlers
+        return self._settings.place.has_trust
 
     @property
     def use_agent_store(self) -> bool:
@@ -94,6 +99,8 @@ class ElasticRendezvous(RendezvousHandler):
         self._limits = replace(limits, max_restarts=settings.max_restarts, restarts=settings.restart_limits)
 
     def identify(self, program: str, arguments: str) -> None:
+        if self._settings.limits.has_given_ranks:
+            return  # such nodes may run different programs, as under torchrun
         fingerprint = replace(self._node.fingerprint, program=program, arguments=arguments)
         self._node = replace(self._node, fingerprint=fingerprint)
 
@@ -112,7 +119,7 @@ class ElasticRendezvous(RendezvousHandler):
             self._warned_of = started.generation.job
             for difference in differences(self._node.fingerprint, started.generation.fingerprint):
                 log.warning("run %r: %s", self._run_id, difference)
-        return round_info(started, self._run_id, bridge)
+        return round_info(started, self._settings, bridge)
 
     def fileno(self) -> int:
         bridge = self._bridge
@@ -220,14 +227,14 @@ class ElasticRendezvous(RendezvousHandler):
             self._bridge.leave(0.0)
 
 
-def round_info(started: Started, run_id: str, bridge: Bridge) -> RendezvousInfo:
+def round_info(started: Started, settings: ElasticSettings, bridge: Bridge) -> RendezvousInfo:
     """A round that has started, as an agent knows rounds."""
     generation = started.generation
     return RendezvousInfo(
-        SharedStore(bridge.blocking_store(), Keys(run_id).values_of(generation.number)),
+        SharedStore(bridge.blocking_store(), Keys(settings.group).values_of(generation.number)),
         started.rank,
         len(generation.members),
-        RendezvousStoreInfo(generation.master_address, generation.master_port),
+        RendezvousStoreInfo(*(settings.master or (generation.master_address, generation.master_port))),
         restart_count=generation.restarts,
         generation=generation.number,
         nodes=[(member.role, member.workers) for member in generation.members],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from holdfast.errors.tree import InputError
-from holdfast.rendezvous.backends import BACKENDS
+from holdfast.rendezvous.backends import backend_named
 from holdfast.rendezvous.decision import Settings
 from holdfast.rendezvous.hosting import agent_serves
 from holdfast.rendezvous.known_settings import Times, warn_of_unknown
@@ -30,9 +30,16 @@ SLURM_RANK_MAX_DIGITS = 9
 
 
 class ElasticSettings:
-    """All settings of an elastic rendezvous."""
+    """All settings of an elastic rendezvous.
 
-    __slots__ = ("access", "agent_serves", "close_timeout_s", "keep_alive_s", "limits", "place", "rank", "ttl_s")
+    `group` names the nodes that meet, among all that use the store. `master` is the host and port of the workers'
+    master if this node was told it, and None if the nodes agree on it.
+    """
+
+    __slots__ = (
+        *("access", "agent_serves", "close_timeout_s", "group"),
+        *("keep_alive_s", "limits", "master", "place", "rank", "ttl_s"),
+    )
 
     def __init__(self, params: RendezvousParameters, environ: Mapping[str, str] = os.environ) -> None:
         warn_of_unknown(params)
@@ -42,6 +49,7 @@ class ElasticSettings:
                 f"{RUN_ID_MAX_BYTES} bytes at most (a character that needs quoting takes 3 or more)"
             )
         times = Times(params)
+        backend = backend_named(params.backend)
         self.keep_alive_s = times.keep_alive_s
         self.ttl_s = times.lease_s()
         self.close_timeout_s = times.close_timeout_s
@@ -54,13 +62,15 @@ class ElasticSettings:
             recall_s=times.last_call_s if params.get("last_call_timeout") is not None else 0.0,
             join_timeout_s=times.join_timeout_s,
             steady_s=times.steady_s,
+            has_given_ranks=backend.has_given_ranks,
         )
         self.rank = _rank(params, environ)
         self.agent_serves = agent_serves(params.get("store_host"))
         self.access = access_from(params)
-        self.place = BACKENDS[params.backend].make_place(
-            params, answer_timeout_s(self.ttl_s), self.access.users, environ
-        )
+        self.place = backend.make_place(params, answer_timeout_s(self.ttl_s), self.access.users, environ)
+        # The store of a static job is the job's own, so all of its nodes are in one group, whatever their run id.
+        self.group = backend.name if backend.has_given_ranks else params.run_id
+        self.master = backend.endpoints(params.endpoint)[0] if backend.has_given_ranks else None
 
 
 def _rank(params: RendezvousParameters, environ: Mapping[str, str]) -> int:

@@ -41,12 +41,6 @@ def embedded_place(
     token = find_token(params.get("token"), params.get("token_file"), environ)
     if not is_loopback(host):
         check_strength(token, f"--rdzv-endpoint {bracketed(host, port)}")
-    ca, cert, key = (params.get(name) for name in ("ca_cert", "ssl_cert", "ssl_cert_key"))
-    if (ca or cert or key) and not (ca and cert and key):
-        raise InputError(
-            "--rdzv-conf ca_cert, ssl_cert, ssl_cert_key: TLS needs all three on every node, because every node proves "
-            "its identity"
-        )
     return EmbeddedPlace(
         host,
         port,
@@ -54,6 +48,21 @@ def embedded_place(
         token=token,
         answer_timeout_s=answer_timeout_s,
         nodes_max=params.max_nodes,
-        tls_files=(ca, cert, key) if ca and cert and key else None,
+        tls_files=tls_files(params),
         users=users,
     )
+
+
+def tls_files(params: RendezvousParameters) -> tuple[str, str, str] | None:
+    """The user's CA, certificate and key, or None.
+
+    Raises:
+        InputError: some of them are missing.
+    """
+    ca, cert, key = (params.get(name) for name in ("ca_cert", "ssl_cert", "ssl_cert_key"))
+    if (ca or cert or key) and not (ca and cert and key):
+        raise InputError(
+            "--rdzv-conf ca_cert, ssl_cert, ssl_cert_key: TLS needs all three on every node, because every node proves "
+            "its identity"
+        )
+    return (ca, cert, key) if ca and cert and key else None

@@ -22,7 +22,7 @@ def to_record(failure: ProcessFailure, *, rank: int, node: str, others: int) -> 
         pid=failure.pid,
         exit_code=failure.exitcode,
         message=gist(failure)[-TEXT_MAX_CHARACTERS:],
-        timestamp=failure.timestamp,
+        timestamp=failure.record.timestamp,
         error_file=failure.record.error_file,
         traceback=failure.message[-TEXT_MAX_CHARACTERS:],
         kind=failure.kind,

@@ -54,6 +54,7 @@ class GroupListener:
         tell: Callable[[Event], None],
         start_in_loop: Callable[[Coroutine[Any, Any, None]], object],
         fencing: Fencing,
+        shares_stacks: bool = True,
     ) -> None:
         self._run_id = run_id
         self._keys = keys
@@ -62,6 +63,7 @@ class GroupListener:
         self._tell = tell
         self._start_in_loop = start_in_loop
         self._fencing = fencing
+        self._shares_stacks = shares_stacks
         self._hosting: Hosting | None = None
         self._status = ""
         self._saying: asyncio.TimerHandle | None = None
@@ -108,7 +110,7 @@ class GroupListener:
         self._fencing.renewed(self._membership.me.lease, fence_at)
 
     def stacks(self, request: StacksRequest) -> None:
-        if request.node != self._membership.me.node:
+        if self._shares_stacks and request.node != self._membership.me.node:
             self._tell(StacksAsked(request))
 
     def status(self, text: str) -> None:
@@ -124,10 +126,13 @@ class GroupListener:
 
     # Calls of the session
 
-    def offer_ports(self, address: str, *, serves_store: bool, access: Access | None) -> Hosting:
-        """Hold fresh ports for the next round: leftovers of the last round must not be mistaken for this one."""
+    def offer_ports(self, address: str, port: int = 0, *, serves_store: bool, access: Access | None) -> Hosting:
+        """Hold fresh ports for the next round: leftovers of the last round must not be mistaken for this one.
+
+        `port` is the one of the workers' store, or 0 for any.
+        """
         self.let_go()
-        self._hosting = Hosting(address, serves_store=serves_store, access=access)
+        self._hosting = Hosting(address, port, serves_store=serves_store, access=access)
         return self._hosting
 
     def let_go(self) -> None:

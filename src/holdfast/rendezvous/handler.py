@@ -5,11 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from enum import StrEnum
 
+from holdfast.record_types import like_dataclass
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from select import poll
-    from typing import Any, Protocol
+    from typing import Any, ClassVar, Protocol
 
     from holdfast.errors import ProcessFailure
     from holdfast.processes.launch import LastWill
@@ -43,17 +45,30 @@ class StacksOccasion(StrEnum):
     """A worker has timed out waiting for a peer."""
 
 
+@like_dataclass
 class RendezvousStoreInfo:
     """Where the workers of a round find each other: MASTER_ADDR and MASTER_PORT."""
 
-    MASTER_ADDR_KEY = "MASTER_ADDR"
-    MASTER_PORT_KEY = "MASTER_PORT"
+    MASTER_ADDR_KEY: ClassVar[str] = "MASTER_ADDR"
+    MASTER_PORT_KEY: ClassVar[str] = "MASTER_PORT"
 
     __slots__ = ("master_addr", "master_port")
 
     def __init__(self, master_addr: str, master_port: int) -> None:
         self.master_addr = master_addr
         self.master_port = master_port
+
+    @staticmethod
+    def build(rank: int, store: Any, local_addr: str | None, server_port: int | None = None) -> RendezvousStoreInfo:
+        """Agree on a place in `store`, which all nodes of the round share: the node of rank 0 chooses it.
+
+        It chooses `local_addr`, or its full host name if that is None, and `server_port`, by default a free port.
+        """
+        own = RendezvousStoreInfo
+        if rank == 0:
+            store.set(own.MASTER_ADDR_KEY, (local_addr or _full_host_name()).encode())
+            store.set(own.MASTER_PORT_KEY, str(server_port or _free_port()).encode())
+        return own(store.get(own.MASTER_ADDR_KEY).decode(), int(store.get(own.MASTER_PORT_KEY)))
 
     def __repr__(self) -> str:
         return f"RendezvousStoreInfo(master_addr={self.master_addr!r}, master_port={self.master_port!r})"
@@ -65,6 +80,18 @@ class RendezvousStoreInfo:
 
     def __hash__(self) -> int:
         return hash((self.master_addr, self.master_port))
+
+
+def _full_host_name() -> str:
+    import socket
+
+    return socket.getfqdn()
+
+
+def _free_port() -> int:
+    from holdfast.rendezvous.hosting import free_port
+
+    return free_port("")
 
 
 class RendezvousInfo:
@@ -157,6 +184,9 @@ class RendezvousHandler(ABC):
 
     counts_restarts = False
     """Whether the nodes count restarts together: the restart budget belongs to the job, not to each node."""
+
+    shares_stacks = False
+    """Whether nodes tell each other where their workers are: `ask_for_stacks` asks them."""
 
     @abstractmethod
     def get_backend(self) -> str:

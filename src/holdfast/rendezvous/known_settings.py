@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from holdfast.errors.tree import InputError
 from holdfast.logger import get_logger
-from holdfast.rendezvous.backends import BACKENDS, EMBEDDED
+from holdfast.rendezvous.backends import BACKENDS, EMBEDDED, STATIC
 from holdfast.rendezvous.restarts import STEADY_S
 
 TYPE_CHECKING = False
@@ -41,10 +41,10 @@ COMMON_KEYS = KEEP_ALIVE_KEYS | frozenset(
         *("store_host", "rank", "heartbeat_timeout", "read_timeout", "timeout"),
     )
 )
-"""The last three are accepted and ignored."""
+"""``heartbeat_timeout`` and ``read_timeout`` are accepted and ignored, and so is ``timeout`` by all but `STATIC`."""
 
-KEYS = {name: COMMON_KEYS | backend.own_keys for name, backend in BACKENDS.items()}
-"""The settings of each backend. The built-in backends without a store accept the settings of all."""
+KEYS = {backend.name: COMMON_KEYS | backend.own_keys for backend in (*BACKENDS.values(), STATIC)}
+"""The settings of each backend. A single node without one accepts the settings of all."""
 
 log = get_logger(__name__)
 
@@ -63,7 +63,9 @@ class Times:
         self.attempts = _attempts(params)
         self.close_timeout_s = _seconds(params, "close_timeout", CLOSE_TIMEOUT_S)
         self.last_call_s = _seconds(params, "last_call_timeout", LAST_CALL_S)
-        self.join_timeout_s = _seconds(params, "join_timeout", JOIN_TIMEOUT_S)
+        # torch's static backend calls it `timeout`.
+        default_s = _seconds(params, "timeout", JOIN_TIMEOUT_S) if params.backend == STATIC.name else JOIN_TIMEOUT_S
+        self.join_timeout_s = _seconds(params, "join_timeout", default_s)
         self.steady_s = _seconds(params, "steady_time", STEADY_S)
 
     def lease_s(self) -> float:
@@ -99,9 +101,10 @@ def check_unused(params: RendezvousParameters) -> None:
 def warn_of_unknown(params: RendezvousParameters) -> None:
     """Warn about settings that the backend does not know. torchrun accepts any, so they do not end the job."""
     every = frozenset().union(*KEYS.values())
-    known = KEYS.get(params.backend, every)
+    is_anything = params.backend == STATIC.name and params.max_nodes == 1
+    known = every if is_anything else KEYS.get(params.backend, every)
     for key in sorted(params.config.keys() - known):
-        if params.backend in KEYS:
+        if known is not every:
             said = f"the backend {params.backend} has no such setting"
         else:
             said = "no backend has such a setting"

@@ -18,8 +18,11 @@ from holdfast.rendezvous.decision import (
     as_leader,
     break_up,
     counted,
+    first,
     identity_of,
+    is_of_the_past,
     listed,
+    longest_lease_s,
     name_of,
     number_of,
     reason_of,
@@ -41,12 +44,11 @@ from holdfast.rendezvous.records import (
     brief,
     encode,
 )
+from holdfast.rendezvous.refusals import admissible, refuse, refused_next
 from holdfast.rendezvous.seating import seat
-from holdfast.rendezvous.view import REFUSALS_MAX
 from holdfast.settings import AUTO
 
 if TYPE_CHECKING:
-    from holdfast.coordination.model import Operation
     from holdfast.rendezvous.judging import Judged
     from holdfast.rendezvous.records import Keys
     from holdfast.rendezvous.restarts import Ruling
@@ -59,15 +61,21 @@ node that claims the largest possible number must not exhaust the numbers."""
 
 NUMBERS_SPENT = "a record in the store has a generation number that no agent writes; choose another --rdzv-id"
 
-NAME_MAX_CHARACTERS = 200
-"""How much of a program's name is shown to other nodes."""
+
+def lead(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Decision:
+    unwanted = refused_next(view, me, settings, now)
+    if unwanted is None:
+        return _lead(view, me, now, settings, keys)
+    name, why, at = unwanted
+    if now < at:
+        decision = _lead(view, me, now, settings, keys)
+        return replace(decision, wake_at=first(decision.wake_at, at))
+    refusal = refuse(view, name, why, keys)
+    return _lead(view, me, now, settings, keys) if refusal is None else Decision(me, (refusal,))
 
 
-def lead(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Decision:  # noqa: PLR0911 - one a rule
+def _lead(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Decision:
     generation, broken = view.generation, view.broken
-    refusal = _refusal(view, me, keys)
-    if refusal is not None:
-        return Decision(me, (refusal,))
     is_late = generation is not None and broken is not None and broken.generation != generation.number
     if is_late or view.is_broken_unreadable:
         # The record came late, to a store that has lost its data and restarted its revisions, or it is unreadable.
@@ -109,48 +117,6 @@ def _admit(view: View, generation: Generation, me: Me, now: float, settings: Set
     return Decision(me, (break_up(view, keys, Broken(generation.number, BreakKind.JOINED, why, joining=named)),))
 
 
-def _refusal(view: View, me: Me, keys: Keys) -> Propose | None:
-    """Refuse a node that runs another program: it can never be let in."""
-    if len(view.programs) <= 1 and view.generation is None:
-        return None
-    ours = _program(view, me)
-    if not ours or not view.programs.keys() - {ours}:
-        return None
-    for name, node in view.nodes.items():
-        theirs = node.fingerprint.program
-        if theirs and theirs != ours and name not in view.refused:
-            why = (
-                f"it runs {theirs[:NAME_MAX_CHARACTERS]!r}, and the job of this run id runs "
-                f"{ours[:NAME_MAX_CHARACTERS]!r}; give one of them another --rdzv-id"
-            )
-            put = Put(f"{keys.refused}{name}", why.encode("utf-8", "backslashreplace"))
-            left = tuple(islice((each for each in view.refused if each not in view.nodes), NAMED_MAX))
-            if len(view.refused) - len(left) >= REFUSALS_MAX:
-                return None  # no view would hold it, and the leader would refuse the node for ever
-            operations: tuple[Operation, ...] = (put, *(Delete(f"{keys.refused}{each}") for each in left))
-            return Propose(Transaction(as_leader(view, keys), operations), f"refuse {node.host}")
-    return None
-
-
-def _program(view: View, me: Me) -> str:
-    """The name of the program that this job runs: from its generations, or before the first one, the leader's own."""
-    if view.generation is not None and not _is_of_the_past(view):
-        return view.generation.fingerprint.program
-    return "" if me.offer is None else me.offer.fingerprint.program
-
-
-def _is_of_the_past(view: View) -> bool:
-    """Whether the last generation belongs to a job that no present node took part in.
-
-    All of its nodes left without an end, and other nodes use the same run id now.
-    """
-    last = view.generation
-    if last is None:
-        return False
-    was_there = any(created < view.generation_revision for created in view.ages.values())
-    return not was_there and not any(node.job == last.job for node in view.nodes.values())
-
-
 def _form(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Decision:  # noqa: PLR0911 - one a rule
     """Write the next generation once all nodes of the last one have stopped and there are enough nodes.
 
@@ -161,7 +127,7 @@ def _form(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Dec
     stopping = view.stopping or view.busy or ({me.node: name_of(me)} if me.running not in (0, me.done) else {})
     # A failure that a restored backup brings back was judged before.
     judged = None if last is None or stopping or last.number != number_of(view.generation) else judge(view, settings)
-    count = len(view.nodes.keys() - view.refused.keys()) if view.refused else len(view.nodes)
+    count = len(admissible(view, settings))
     is_short = count < settings.min_nodes
     if not is_short:
         me = replace(me, enough_since=now if me.enough_since is None else me.enough_since)
@@ -211,7 +177,7 @@ def _previous(view: View, me: Me) -> Generation | None:
     stored = view.generation
     if me.last is not None and me.last.number > number_of(stored) and not _has_begun_anew(view, me.last.job):
         return me.last
-    return None if _is_of_the_past(view) else stored
+    return None if is_of_the_past(view) else stored
 
 
 def _has_begun_anew(view: View, job: str) -> bool:
@@ -280,7 +246,7 @@ def _still_away(view: View, me: Me, settings: Settings, now: float) -> float | N
         return None
     # A node that comes to a store without a generation, but has seen one before, cannot know what it has missed.
     missed = me.came_at if view.generation is None and me.known else me.lost_at
-    lease_s = _longest_lease_s(view, me, settings)
+    lease_s = longest_lease_s(view, me, settings)
     until = lease_s + max((*newer, me.lost_at, missed))
     if _may_run_unknowingly(view, me):
         until = max(until, me.lost_at + 2 * lease_s)
@@ -303,14 +269,8 @@ def _doubted_until(view: View, me: Me, settings: Settings, now: float) -> float 
     """Until when workers may run on nodes that only look lost because their records were deleted; None if none may."""
     if not view.doubtful:
         return None
-    until = max(now if at is None else at for at in view.doubtful.values()) + _longest_lease_s(view, me, settings)
+    until = max(now if at is None else at for at in view.doubtful.values()) + longest_lease_s(view, me, settings)
     return until if now < until else None
-
-
-def _longest_lease_s(view: View, me: Me, settings: Settings) -> float:
-    """The longest lease of any node: a node that was silent for this long has no workers."""
-    known_s = view.generation.lease_s if view.generation is not None else 0.0
-    return max(settings.lease_s, known_s, me.known_lease_s, *(node.lease_s for node in view.nodes.values()))
 
 
 def _newest(node: Node) -> int:
@@ -359,9 +319,7 @@ def _present(
 
     Nodes that were left out or are held back are included only if there are too few without them.
     """
-    nodes = view.nodes
-    if view.refused:
-        nodes = {name: node for name, node in nodes.items() if name not in view.refused}
+    nodes = admissible(view, settings)
     if last is None:
         return nodes
     left_out = last.past.left_out if judged is None else judged.ruling.past.left_out

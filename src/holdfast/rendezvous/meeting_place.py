@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 CONNECTIONS_A_NODE = 2
 """The connections that the host plans for each node: the current one, and its replacement."""
 
+CONNECTIONS_A_STRANGER = 4
+"""The connections that the host accepts for each node without a token: a node that was killed leaves some behind."""
+
 DESCRIPTORS_BESIDE = 256
 """The descriptors that the host plans for everything else."""
 
@@ -46,6 +49,12 @@ class MeetingPlace(ABC):
 
     prefix = ""
     """The prefix that the store adds to every key."""
+
+    is_of_one_job = False
+    """Whether the store is one job's alone. If such a store has the end of a job, it is that of the job before."""
+
+    has_trust = True
+    """Whether only nodes that know the job's secret are in the store. If not, nodes do little of what others ask."""
 
     @abstractmethod
     async def open(self) -> CoordinationStore:
@@ -81,20 +90,26 @@ class EmbeddedPlace(MeetingPlace):
         nodes_max: int,
         tls_files: tuple[str, str, str] | None = None,
         users: Users = frozenset(),
+        option: str = "",
+        is_of_one_job: bool = False,
+        has_trust: bool = True,
     ) -> None:
         """If `is_host` is None, the agent on the machine `host` serves the store; of several agents, the first one.
 
         `tls_files` are the CA, the certificate and its key, if the user gives them. Without them the host makes a
         certificate; traffic is unencrypted only where all nodes are on one machine. There, `users` may take part, and
-        so may root and the user of this node; None for all users.
+        so may root and the user of this node; None for all users. `option` is what a message about the port names.
 
         Raises:
             InputError: one of the files cannot be used.
         """
         self.name = f"the store at {bracketed(host, port)}"
         self.hosts = (host,)
+        self.is_of_one_job = is_of_one_job
+        self.has_trust = has_trust
         self._host = host
         self._port = port
+        self._option = option or f"--rdzv-endpoint {bracketed(host, port)}"
         self._wants_to_be_host = is_host
         self._token = token
         self._tls_files = tls_files
@@ -108,8 +123,7 @@ class EmbeddedPlace(MeetingPlace):
     async def open(self) -> CoordinationStore:
         from holdfast.coordination.client import EmbeddedStore
 
-        if self._wants_to_be_host is not False:
-            await self._serve()
+        await self.look_again()
         return EmbeddedStore(
             self._host,
             self._port,
@@ -157,7 +171,7 @@ class EmbeddedPlace(MeetingPlace):
             from holdfast.errors.tree import InputError
 
             raise InputError(
-                f"--rdzv-endpoint {bracketed(self._host, self._port)}: port {self._port} of this machine is used by "
+                f"{self._option}: port {self._port} of this machine is used by "
                 f"something else ({stranger}); {what_to_do}"
             )
 
@@ -172,7 +186,8 @@ class EmbeddedPlace(MeetingPlace):
             # Twice the number: the server leaves a part of the descriptors to the rest of the process.
             descriptors.allow(2 * CONNECTIONS_A_NODE * self._nodes_max + DESCRIPTORS_BESIDE)
             tls = for_server(self._tls_files, is_local=self._is_local)
-            server = EmbeddedServer(token=self._token, tls=tls, users=self._users)
+            members_max = None if self.has_trust else CONNECTIONS_A_STRANGER * self._nodes_max
+            server = EmbeddedServer(token=self._token, tls=tls, users=self._users, members_max=members_max)
             try:
                 await server.start(address, self._port)
             except OSError as error:
@@ -181,9 +196,7 @@ class EmbeddedPlace(MeetingPlace):
                     return
                 from holdfast.errors.tree import InputError
 
-                raise InputError(
-                    f"--rdzv-endpoint {bracketed(self._host, self._port)}: cannot listen there: {error.strerror}"
-                ) from error
+                raise InputError(f"{self._option}: cannot listen there: {error.strerror}") from error
             self._server = server
             self.is_host = True
             return

@@ -65,6 +65,9 @@ def my_part(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> D
         return _wait_for_the_others(view, me, now, keys)
     if me.offer is None:
         return Decision(me)
+    other_size = _other_size(view, settings)
+    if other_size:
+        return Decision(me, (Leave(None, other_size, is_refused=True),))
     return _seek_a_place(view, me, now, settings, keys)
 
 
@@ -145,7 +148,7 @@ def _seek_a_place(view: View, me: Me, now: float, settings: Settings, keys: Keys
     has_started = number_of(generation) <= me.stopped
     # Past `stop_by` the other nodes may have gone on already, however fresh this generation looks to us.
     if generation is not None and is_on and is_member and not has_started and now < me.stop_by:
-        if not _is_as_offered(generation, me):
+        if not _is_as_offered(generation, me, settings):
             return Decision(me, (break_up(view, keys, _not_as_offered(generation, me)),))
         me = replace(
             me,
@@ -181,12 +184,27 @@ def _seek_a_place(view: View, me: Me, now: float, settings: Settings, keys: Keys
     return _offer(view, me, now, deadline, status, settings, keys)
 
 
-def _is_as_offered(generation: Generation, me: Me) -> bool:
-    """Whether a generation lists this node with the workers that it offers."""
-    return me.offer is not None and any(
-        (member.node, member.role, member.workers) == (me.node, me.offer.role, me.offer.workers)
-        for member in generation.members
-    )
+def _other_size(view: View, settings: Settings) -> str:
+    """Why this node cannot be in a job of nodes with given ranks: the job has another number of nodes. "" if it can."""
+    if not settings.has_given_ranks:
+        return ""
+    count = settings.max_nodes
+    if view.generation is not None:
+        count = len(view.generation.members)
+    elif view.short is not None:
+        count = view.short.needed
+    if count == settings.max_nodes:
+        return ""
+    return f"--nnodes is {settings.max_nodes} here and {count} on another node; give all nodes the same"
+
+
+def _is_as_offered(generation: Generation, me: Me, settings: Settings) -> bool:
+    """Whether a generation lists this node with the workers that it offers, and with the rank that it was given."""
+    rank = generation.rank_of(me.node)
+    if me.offer is None or rank is None or (settings.has_given_ranks and rank != me.offer.rank):
+        return False
+    member = generation.members[rank]
+    return (member.role, member.workers) == (me.offer.role, me.offer.workers)
 
 
 def _not_as_offered(generation: Generation, me: Me) -> Broken:

@@ -24,12 +24,16 @@ ETCD_HINT = "; with --rdzv-backend etcd, a job survives this"
 
 
 class Reasons(Struct, frozen=True):
-    """What the messages name: the run, its store (`place`), whether that may return, and the node's patience."""
+    """What the messages name: the run, its store (`place`), whether that may return, and the node's patience.
+
+    `who` is what a message about a node that is not let in begins with, if that is not the run id.
+    """
 
     run_id: str
     place: str
     may_return: bool
     join_timeout_s: float
+    who: str = ""
 
     def raise_if_over(self, news: Handover) -> None:
         """Read the news, and raise if the member broke or has left."""
@@ -70,7 +74,8 @@ class Reasons(Struct, frozen=True):
     def _without_end(self, left: Left) -> Exception:
         hint = "" if self.may_return else ETCD_HINT
         if left.is_refused:
-            return InputError(f"--rdzv-id {self.run_id!r}: this node is not let in: {left.reason}")
+            who = self.who or f"--rdzv-id {self.run_id!r}"
+            return InputError(f"{who}: this node is not let in: {left.reason}")
         if left.store_is_gone and left.replaced:
             return RendezvousConnectionError(f"{left.replaced}; the job ended with the old store{hint}")
         if left.store_is_gone:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from holdfast.rendezvous.backends import BACKENDS
+from holdfast.rendezvous.backends import BACKENDS, STATIC
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TypeAlias
+    from typing import Any
 
+    from holdfast.rendezvous.creator import RendezvousHandlerCreator
     from holdfast.rendezvous.handler import RendezvousHandler
     from holdfast.rendezvous.parameters import RendezvousParameters
 
-    RendezvousHandlerCreator: TypeAlias = Callable[[RendezvousParameters], RendezvousHandler]
-
-STATIC = "static"
-"""The backend without a store: its nodes are told who they are."""
-
-BUILT_IN_BACKENDS = frozenset((STATIC, *BACKENDS))
+BUILT_IN_BACKENDS = frozenset((STATIC.name, *BACKENDS))
 """The backends that know our own settings. Others might reject unknown settings."""
 
 ENTRY_POINT_GROUPS = ("holdfast.rendezvous", "torchrun.handlers")
@@ -61,15 +56,45 @@ class RendezvousHandlerRegistry:
         from holdfast.plugins import load_plugin
 
         creator: RendezvousHandlerCreator = load_plugin(
-            "--rdzv-backend", backend, ENTRY_POINT_GROUPS, self._creators, lambda found: found
+            "--rdzv-backend", backend, ENTRY_POINT_GROUPS, self._creators, _creator_from
         )
         return creator
 
 
-def _create_static(params: RendezvousParameters) -> RendezvousHandler:
-    from holdfast.rendezvous.static import StaticRendezvous
+def _creator_from(found: Any) -> RendezvousHandlerCreator:
+    """The creator that an entry point names. One that was made for torchrun names a function that returns it."""
+    from inspect import signature
 
-    return StaticRendezvous.from_parameters(params)
+    try:
+        signature(found).bind(None)
+    except TypeError:
+        found = found()
+    creator: RendezvousHandlerCreator = found
+    return creator
+
+
+def get_rendezvous_handler(params: RendezvousParameters) -> RendezvousHandler:
+    """A handler of the backend that `params` names. `launch_agent` gets its handler here, also if it was replaced."""
+    return rendezvous_handler_registry.create_handler(params)
+
+
+def create_rdzv_handler(params: RendezvousParameters) -> RendezvousHandler:
+    """A handler of the backend ``static`` for a node that was told everything.
+
+    Raises:
+        InputError: `params` lacks the endpoint's host, its port or the node's rank.
+    """
+    from holdfast.rendezvous.static import check_complete
+
+    check_complete(params)
+    return _create_static(params)
+
+
+def _create_static(params: RendezvousParameters) -> RendezvousHandler:
+    from holdfast.rendezvous.static import StaticRendezvous, check_rank
+
+    check_rank(params)
+    return StaticRendezvous.from_parameters(params) if params.max_nodes == 1 else _meeting(params)
 
 
 def _create_elastic(params: RendezvousParameters) -> RendezvousHandler:
@@ -78,6 +103,10 @@ def _create_elastic(params: RendezvousParameters) -> RendezvousHandler:
         from holdfast.rendezvous.static import StaticRendezvous
 
         return StaticRendezvous.alone(params)
+    return _meeting(params)
+
+
+def _meeting(params: RendezvousParameters) -> RendezvousHandler:
     from holdfast.rendezvous.elastic import ElasticRendezvous
     from holdfast.rendezvous.elastic_settings import ElasticSettings
 
@@ -96,6 +125,6 @@ def refuse_removed(backend: str) -> None:
 
 
 rendezvous_handler_registry = RendezvousHandlerRegistry()
-rendezvous_handler_registry.register(STATIC, _create_static)
+rendezvous_handler_registry.register(STATIC.name, _create_static)
 for _name in BACKENDS:
     rendezvous_handler_registry.register(_name, _create_elastic)

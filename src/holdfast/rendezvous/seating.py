@@ -38,5 +38,13 @@ def seat(previous: Iterable[str], nodes: Mapping[str, Node], ages: Mapping[str, 
     return seats
 
 
+def holders(nodes: Mapping[str, Node], ages: Mapping[str, int]) -> dict[str, Node]:
+    """The nodes that hold the rank they ask for. Of several that ask for the same rank, the oldest holds it."""
+    held: dict[int, str] = {}
+    for node in sorted(nodes, key=lambda node: (ages[node], node)):
+        held.setdefault(nodes[node].rank, node)
+    return {node: nodes[node] for node in held.values()}
+
+
 def _distance(before: Mapping[str, int], node: str, rank: int) -> float:
     return abs(before[node] - rank) if node in before else float("inf")

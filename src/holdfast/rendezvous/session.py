@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from holdfast.coordination.errors import StoreUnavailableError
+from holdfast.coordination.errors import StoreReplacedError, StoreUnavailableError
 from holdfast.coordination.mirror import Mirror, follow
 from holdfast.coordination.model import Delete, Modified, Put, Transaction, absent
 from holdfast.logger import get_logger
@@ -61,7 +61,7 @@ class Session:
         self._place = settings.place
         self._reasons = reasons
         self._run_id = reasons.run_id
-        self._keys = Keys(reasons.run_id)
+        self._keys = Keys(settings.group)
         self._fencing = fencing
         self._tell = tell
         self._start_in_loop = start_in_loop
@@ -151,29 +151,29 @@ class Session:
     # The course of a session
 
     async def _seek_a_place(self, node: Node, limits: Settings) -> None:
-        if self.store is None:
-            self.store = await self._place.open()
-            self._look_for_an_end()
         if self._listener is None:
-            self._address = await self._find_address(self.store, node.host)
+            store, self._address = await self._reach(node.host)
             self._addresses = interface_addresses()
             self._listens_on = (own_addresses(self._address) or [self._address])[0]
-            self._listener = self._take_part(self.store, limits)
+            self._listener = self._take_part(store, limits)
         listener, membership = self._listener, self._membership
         assert membership is not None
-        ports = listener.offer_ports(
-            self._listens_on, serves_store=self._settings.agent_serves, access=self._settings.access
-        )
-        listener.member.seek(
-            replace(
-                node,
-                address=self._address,
-                addresses=self._addresses,
-                port=ports.port,
-                coordinator_port=ports.coordinator_port,
-            )
-        )
+        offer = replace(node, address=self._address, addresses=self._addresses)
+        listener.member.seek(self._with_ports(listener, offer))
         self._fencing.begin(membership.me.lease, membership.fence_at)
+
+    def _with_ports(self, listener: GroupListener, offer: Node) -> Node:
+        """The offer with the ports that this node holds if it can become the master."""
+        master = self._settings.master
+        if master is not None and offer.rank != 0:
+            return offer
+        ports = listener.offer_ports(
+            self._listens_on,
+            0 if master is None else master[1],
+            serves_store=self._settings.agent_serves,
+            access=self._settings.access,
+        )
+        return replace(offer, port=ports.port, coordinator_port=ports.coordinator_port)
 
     def _take_part(self, store: CoordinationStore, limits: Settings) -> GroupListener:
         membership = self._membership = Membership(
@@ -192,6 +192,7 @@ class Session:
             tell=self._tell,
             start_in_loop=self._start_in_loop,
             fencing=self._fencing,
+            shares_stacks=self._place.has_trust,
         )
         listener.member = Member(membership, store, listener)
         self._tell(Reached())
@@ -203,7 +204,7 @@ class Session:
         Raises:
             RendezvousClosedError: the job has ended.
         """
-        if not self._place.is_host:
+        if not self._place.is_host or self._place.is_of_one_job:
             return
         from holdfast.rendezvous.ended_runs import RECENT_S, find_end, is_late, seconds_ago
 
@@ -220,31 +221,67 @@ class Session:
                 *(self._run_id, seconds_ago(note), note.kind),
             )
 
-    async def _find_address(self, store: CoordinationStore, host: str) -> str:
-        """The address of this node for other nodes: the configured one, or our end of the connection to the store."""
+    async def _reach(self, host: str) -> tuple[CoordinationStore, str]:
+        """A store that answers, and the address of this node for other nodes.
+
+        The address is the configured one, or our end of the connection to the store.
+        """
         loop = asyncio.get_running_loop()
-        patience_s = self._settings.limits.join_timeout_s
         began = loop.time()
-        said = False
+        has_said = False
         while True:
+            store = self.store = self.store or await self._open()
             try:
-                await store.get(self._keys.end)
+                end = await store.get(self._keys.end)
             except StoreUnavailableError as error:
-                if loop.time() >= began + patience_s:
-                    if not said:
-                        await self._place.look_who_listens()
-                    raise RendezvousTimeoutError(self._reasons.unreachable(str(error))) from None
-                if not said and loop.time() >= began + SAY_AFTER_S:
-                    said = True
-                    await self._place.look_who_listens()
-                    log.warning("run %r: %s; still trying", self._run_id, error)
-                await asyncio.sleep(RETRY_S)
-                if error.is_gone:
-                    await self._place.look_again()
-                    self._look_for_an_end()
-            else:
-                address = self._local_addr or store.local_address() or host
-                return told_to_others(address, self._place.hosts)
+                has_said = await self._wait_for_store(error, began, has_said=has_said)
+                continue
+            if end is None or not self._place.is_of_one_job:
+                return store, self._address_of(store, host)
+            # The store of the job before, which its node serves until all have left. Ours comes after it.
+            if loop.time() >= began + self._settings.limits.join_timeout_s:
+                raise RendezvousTimeoutError(f"{self._place.name} still serves a job that has ended")
+            await self._drop_store()
+            await asyncio.sleep(RETRY_S)
+
+    async def _wait_for_store(self, error: StoreUnavailableError, began: float, *, has_said: bool) -> bool:
+        """Wait for a store that does not answer. Returns whether a line has said so.
+
+        Raises:
+            RendezvousTimeoutError: it has not answered for the join timeout.
+        """
+        waited_s = asyncio.get_running_loop().time() - began
+        is_too_late = waited_s >= self._settings.limits.join_timeout_s
+        if not has_said and (is_too_late or waited_s >= SAY_AFTER_S):
+            await self._place.look_who_listens()
+        if is_too_late:
+            raise RendezvousTimeoutError(self._reasons.unreachable(str(error))) from None
+        if not has_said and waited_s >= SAY_AFTER_S:
+            has_said = True
+            log.warning("run %r: %s; still trying", self._run_id, error)
+        if isinstance(error, StoreReplacedError):  # nobody has taken part in the old one here
+            await self._drop_store()
+        await asyncio.sleep(RETRY_S)
+        if error.is_gone:
+            await self._place.look_again()
+            self._look_for_an_end()
+        return has_said
+
+    async def _drop_store(self) -> None:
+        store, self.store = self.store, None
+        if store is not None:
+            await store.close()
+
+    async def _open(self) -> CoordinationStore:
+        store = self.store = await self._place.open()
+        self._look_for_an_end()
+        return store
+
+    def _address_of(self, store: CoordinationStore, host: str) -> str:
+        master = self._settings.master
+        if master is not None and self._place.is_host:
+            return master[0]  # as all nodes were told it
+        return told_to_others(self._local_addr or store.local_address() or host, self._place.hosts)
 
     async def end(self, patience_s: float) -> None:
         """Give back the lease, and close the store. Its host first waits for the other nodes to leave."""
@@ -257,7 +294,7 @@ class Session:
             finally:  # even if our own lease could not be given back: other nodes may still have to read the end
                 if self.store is not None and self._place.is_host and patience_s > 0:
                     with suppress(asyncio.TimeoutError):
-                        await asyncio.wait_for(self._others_left(self.store), patience_s)
+                        await asyncio.wait_for(_others_left(self.store, self._keys.nodes), patience_s)
         finally:
             self._note_end()
             await self._close_store()
@@ -280,22 +317,24 @@ class Session:
             await self.store.close()
         await self._place.close()
 
-    async def _others_left(self, store: CoordinationStore) -> None:
-        while True:
-            nodes = Mirror()
-            try:
-                async with aclosing(follow(store, self._keys.nodes)) as news:
-                    async for item in news:
-                        nodes.apply(item)
-                        if not nodes.entries:
-                            return
-            except StoreUnavailableError:  # a busy machine may lose even its loopback connection
-                pass
-            await asyncio.sleep(RETRY_S)
-
     def _note_end(self) -> None:
         view = None if self._membership is None else self._membership.view
-        if self._place.is_host and view is not None and view.end is not None:
+        if self._place.is_host and not self._place.is_of_one_job and view is not None and view.end is not None:
             from holdfast.rendezvous.ended_runs import note_end
 
             note_end(self._run_id, self._place.name, view.end)
+
+
+async def _others_left(store: CoordinationStore, nodes_prefix: str) -> None:
+    """Wait until no node is registered in the store."""
+    while True:
+        nodes = Mirror()
+        try:
+            async with aclosing(follow(store, nodes_prefix)) as news:
+                async for item in news:
+                    nodes.apply(item)
+                    if not nodes.entries:
+                        return
+        except StoreUnavailableError:  # a busy machine may lose even its loopback connection
+            pass
+        await asyncio.sleep(RETRY_S)

@@ -1,13 +1,10 @@
-"""Static rendezvous: every node is given its rank, the number of nodes, and the master's address.
-
-Nodes do not communicate here. Every node computes the same result from its settings, so each must run the same number
-of workers. Nodes that differ need another backend.
-"""
+"""The rendezvous of a single node, which has nobody to meet."""
 
 from __future__ import annotations
 
 import re
 
+from holdfast.rendezvous.backends import MASTER_PORT
 from holdfast.rendezvous.handler import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
 from holdfast.rendezvous.hosting import Hosting, agent_serves
 from holdfast.rendezvous.store import LocalStore
@@ -18,19 +15,21 @@ if TYPE_CHECKING:
     from holdfast.torchstore.access import Access
 
 LOOPBACK = "127.0.0.1"
-DEFAULT_MASTER_PORT = 29500
 OWN_SETTINGS = frozenset(("rank", "store_host", "timeout"))
 """The settings that come from options of their own, or from defaults, in every job. Only these need no other check."""
 
+_NO_PORT = -1
+"""What stands for a port that an endpoint does not have."""
+
 _ENDPOINT = re.compile(
-    r"\[([0-9a-fA-F:.%\w]+)\](?::(\d{1,9}))?"  # [fd00::1] or [fd00::1]:29500
+    r"\[([0-9a-fA-F:.%\w]+)\](?::([0-9]{1,9}))?"  # [fd00::1] or [fd00::1]:29500
     r"|([0-9a-fA-F]*:[0-9a-fA-F]*:[0-9a-fA-F:.]*)"  # fd00::1
-    r"|([^:\s\[\]]+)(?::(\d{1,9}))?"  # host or host:29500
+    r"|([\w.-]+)(?::([0-9]{1,9}))?"  # host or host:29500
 )
 
 
 class StaticRendezvous(RendezvousHandler):
-    """One node, or several whose ranks are given."""
+    """A single node, whatever its backend."""
 
     needs_polling = False
 
@@ -38,23 +37,15 @@ class StaticRendezvous(RendezvousHandler):
         self,
         master_addr: str,
         master_port: int | None,
-        rank: int,
-        world_size: int,
         run_id: str,
         backend: str = "static",
         store_host: str | None = None,
         access: Access | None = None,
     ) -> None:
-        """If `master_port` is None, each round uses a free port; only a single node can choose one.
-
-        `access` says who may use the workers' store. The addresses of other nodes are unknown here, so with several
-        nodes everyone is let in unless `access` says otherwise.
-        """
+        """If `master_port` is None, each round uses a free port. `access` says who may use the workers' store."""
         self._backend = backend
         self._master_addr = master_addr
         self._master_port = master_port
-        self._rank = rank
-        self._world_size = world_size
         self._run_id = run_id
         self._closed = False
         self._agent_serves = agent_serves(store_host)
@@ -66,29 +57,16 @@ class StaticRendezvous(RendezvousHandler):
         """A rendezvous for a single node, which has nobody to meet, whatever its backend."""
         _check_unused(params)
         address = params.local_addr or LOOPBACK
-        return cls(address, None, 0, 1, params.run_id, params.backend, params.get("store_host"), _access(params))
+        return cls(address, None, params.run_id, params.backend, params.get("store_host"), _access(params))
 
     @classmethod
     def from_parameters(cls, params: RendezvousParameters) -> StaticRendezvous:
-        from holdfast.errors.tree import InputError
-
-        if params.min_nodes != params.max_nodes:
-            raise InputError(
-                f"--nnodes {params.min_nodes}:{params.max_nodes}: the static backend has a fixed number of nodes; "
-                "write one number, or choose a backend in which nodes can come and go (--rdzv-backend c10d)"
-            )
-        rank = params.get_as_int("rank", 0 if params.max_nodes == 1 else None)
-        if rank is None or not 0 <= rank < params.max_nodes:
-            raise InputError(f"--node-rank {rank}: {params.max_nodes} nodes have ranks 0 to {params.max_nodes - 1}")
-        if not params.endpoint and params.max_nodes == 1:
+        """A rendezvous for a single node at the endpoint that it was given, or anywhere."""
+        if not params.endpoint:
             return cls.alone(params)
         _check_unused(params)
-        host, port = parse_endpoint(params.endpoint, DEFAULT_MASTER_PORT)
-        return cls(
-            *(host, port, rank, params.max_nodes, params.run_id),
-            store_host=params.get("store_host"),
-            access=_access(params),
-        )
+        host, port = parse_endpoint(params.endpoint, MASTER_PORT)
+        return cls(host, port, params.run_id, store_host=params.get("store_host"), access=_access(params))
 
     def get_backend(self) -> str:
         return self._backend
@@ -99,32 +77,17 @@ class StaticRendezvous(RendezvousHandler):
 
     def next_rendezvous(self) -> RendezvousInfo:
         self._let_go()
-        if self._rank == 0:
-            address, port = self._own_address(), self._master_port or 0
-            self._hosting = Hosting(address, port, serves_store=self._agent_serves, access=self._access)
-            if self._world_size == 1 and address != LOOPBACK:
-                self._hosting.restrict(())
-        hosting = self._hosting
-        port = self._master_port or (hosting.port if hosting else 0)
-        # Nodes that share nothing can agree on a port only by arithmetic.
-        coordinator_port = hosting.coordinator_port if hosting and self._world_size == 1 else port + 1
+        address = self._master_addr
+        hosting = Hosting(address, self._master_port or 0, serves_store=self._agent_serves, access=self._access)
+        self._hosting = hosting
+        if address != LOOPBACK:
+            hosting.restrict(())
         return RendezvousInfo(
-            # Several static nodes share nothing, and need not.
-            LocalStore() if self._world_size == 1 else None,
-            self._rank,
-            self._world_size,
-            RendezvousStoreInfo(self._master_addr, port),
-            coordinator_port=coordinator_port,
+            *(LocalStore(), 0, 1),
+            RendezvousStoreInfo(address, hosting.port),
+            coordinator_port=hosting.coordinator_port,
             hosting=hosting,
         )
-
-    def _own_address(self) -> str:
-        """The address that the node of rank 0 listens on."""
-        if self._world_size == 1:
-            return self._master_addr
-        from holdfast.rendezvous.addresses import own_addresses
-
-        return (own_addresses(self._master_addr) or [""])[0]
 
     def _let_go(self) -> None:
         if self._hosting is not None:
@@ -151,6 +114,34 @@ class StaticRendezvous(RendezvousHandler):
         self._let_go()
 
 
+def check_rank(params: RendezvousParameters) -> None:
+    """Raise InputError unless the backend ``static`` can run a node with this rank."""
+    from holdfast.errors.tree import InputError
+
+    if params.min_nodes != params.max_nodes:
+        raise InputError(
+            f"--nnodes {params.min_nodes}:{params.max_nodes}: the static backend has a fixed number of nodes; "
+            "write one number, or choose a backend in which nodes can come and go (--rdzv-backend c10d)"
+        )
+    rank = params.get_as_int("rank", 0 if params.max_nodes == 1 else None)
+    if rank is None or not 0 <= rank < params.max_nodes:
+        raise InputError(f"--node-rank {rank}: {params.max_nodes} nodes have ranks 0 to {params.max_nodes - 1}")
+
+
+def check_complete(params: RendezvousParameters) -> None:
+    """Raise InputError unless the endpoint has a host and a port, and the node was told its rank."""
+    from holdfast.errors.tree import InputError
+
+    endpoint = params.endpoint.strip()
+    if not endpoint:
+        raise InputError("--rdzv-endpoint '': the endpoint is missing; write HOST:PORT, such as node0:29500")
+    _, port = parse_endpoint(endpoint, _NO_PORT)
+    if port == _NO_PORT:
+        raise InputError(f"--rdzv-endpoint {endpoint!r}: the port is missing; write HOST:PORT, such as [fd00::1]:29500")
+    if params.get("rank") is None:
+        raise InputError("--node-rank: the rank is missing; give each node a rank of its own, from 0")
+
+
 def _check_unused(params: RendezvousParameters) -> None:
     params.get_as_int("rank")
     if params.config.keys() <= OWN_SETTINGS:
@@ -166,6 +157,16 @@ def _access(params: RendezvousParameters) -> Access | None:
     from holdfast.rendezvous.store_access import access_from
 
     return access_from(params)
+
+
+def parse_rendezvous_endpoint(endpoint: str | None, default_port: int) -> tuple[str, int]:
+    """The host and the port of an endpoint, which are ``localhost`` and `default_port` if it does not say.
+
+    Raises:
+        InputError: the host or the port cannot be one.
+    """
+    text = "" if endpoint is None else endpoint.strip()
+    return parse_endpoint(text, default_port) if text else ("localhost", default_port)
 
 
 def refuse_password(endpoint: str) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.decoding import ID_PATTERN
 from holdfast.errors.text import visible_line
 from holdfast.rendezvous.errors import RendezvousStateError
 from holdfast.rendezvous.records import (
     MEMBERS_MAX,
+    NO_RANK,
     Broken,
     End,
     EndKind,
@@ -19,10 +22,11 @@ from holdfast.rendezvous.records import (
     decode,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.coordination.model import Changes, Entry, Snapshot
     from holdfast.rendezvous.records import Keys, Record
+
+Counted = TypeVar("Counted", str, int)
 
 UNREADABLE_END = End(EndKind.CLOSED, "the record of the job's end cannot be read; see the log of this node")
 
@@ -46,10 +50,10 @@ class View:
     `ages` and `said` are the revisions at which nodes came, and at which they last wrote their record. `since` is when
     this view first showed each node, on the clock of the caller of `stamp`; members that are gone stay in it until the
     next generation. `seated` is when each member of the generation became one, None if that was before this view.
-    `programs` counts the nodes by the program that they run. `parted` are the members that reported that they have
-    stopped and disappeared afterwards, with their last record and its revision: see `judging`. `doubtful` are members
-    that only look lost because somebody deleted their records, and since when. `generation_revision` and
-    `leader_revision` guard transactions: what those rest on must not have changed.
+    `programs` counts the nodes by the program that they run, `ranks` by the rank that they ask for. `parted` are the
+    members that reported that they have stopped and disappeared afterwards, with their last record and its revision:
+    see `judging`. `doubtful` are members that only look lost because somebody deleted their records, and since when.
+    `generation_revision` and `leader_revision` guard transactions: what those rest on must not have changed.
 
     A leader looks at its group after every change, so these are updated with each change instead of counted each time.
     All are hosts by node:
@@ -91,7 +95,8 @@ class View:
         self.said: dict[str, int] = {}
         self.since: dict[str, float] = {}
         self.seated: dict[str, float | None] = {}
-        self.programs: dict[str, int] = {}
+        self.programs: Counter[str] = Counter()
+        self.ranks: Counter[int] = Counter()
         self.parted: dict[str, tuple[Node, int]] = {}
         self.doubtful: dict[str, float | None] = {}
         self._half_gone: dict[str, int] = {}
@@ -260,7 +265,7 @@ class View:
     def _learn_node(self, node: str, entry: Entry | None) -> None:
         before = self.nodes.pop(node, None)
         if before is not None:
-            self._count_program(before, -1)
+            self._count(before, -1)
         there = self._read(entry, Node)
         if there is not None and len(self.nodes) >= MEMBERS_MAX:
             self._fault(f"there are more than {MEMBERS_MAX} nodes")
@@ -278,7 +283,7 @@ class View:
             self._unstamped.append(node)
         self.parted.pop(node, None)
         self.nodes[node] = there
-        self._count_program(there, 1)
+        self._count(there, 1)
         _keep(self.busy, node, there.host if there.running > there.stopped else None)
         self.ages[node] = entry.created
         self.said[node] = entry.modified
@@ -288,13 +293,11 @@ class View:
         if self.generation is not None and node in self._members and last.stopped >= self.generation.number:
             self.parted[node] = (last, said)
 
-    def _count_program(self, node: Node, more: int) -> None:
-        program = node.fingerprint.program
-        count = self.programs.get(program, 0) + more
-        if program and count:
-            self.programs[program] = count
-        else:
-            self.programs.pop(program, None)
+    def _count(self, node: Node, more: int) -> None:
+        if node.fingerprint.program:
+            _add(self.programs, node.fingerprint.program, more)
+        if node.rank != NO_RANK:
+            _add(self.ranks, node.rank, more)
 
     def _sort_all(self) -> None:
         members = () if self.generation is None else self.generation.members
@@ -323,6 +326,13 @@ class View:
         _keep(self.unfinished, node, None if is_done else host)
         _keep(self.lost, node, None if is_done or is_here else host)
         _keep(self.stopping, node, host if is_here and not has_stopped else None)
+
+
+def _add(counter: Counter[Counted], key: Counted, more: int) -> None:
+    """Change a count, and forget it at zero."""
+    counter[key] += more
+    if not counter[key]:
+        del counter[key]
 
 
 def _keep(hosts: dict[str, str], node: str, host: str | None) -> None:
