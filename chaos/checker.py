@@ -90,7 +90,8 @@ class Transcript:
             elif entry["name"] == "attempt.ended":
                 ended[attempt] = (details["outcome"], details["reason"])
             elif entry["name"] == "stacks" and details["is_kept"] and details["reason"].startswith("hang"):
-                self.stacks.add(generations[attempt])
+                if attempt in generations:
+                    self.stacks.add(generations[attempt])
             elif entry["name"] == "attempt.started":
                 self.restarts[generations[attempt]].add(details["restart"])
             elif entry["name"] == "verdict" and attempt + 1 in generations:

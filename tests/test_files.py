@@ -197,3 +197,76 @@ def test_whose_a_directory_is(tmp_path):
     os.chown(tmp_path, 65534, 65534)
     assert other_owner(str(tmp_path)) == 65534
     assert other_owner(str(tmp_path / "none")) is None
+
+
+# Removing what others made
+
+
+def deep_directory(top, depth):
+    """A directory of so many levels, each with a file; no path reaches its bottom."""
+    fd = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=fd)
+        os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=fd))
+        below = os.open("d", os.O_RDONLY | os.O_DIRECTORY, dir_fd=fd)
+        os.close(fd)
+        fd = below
+    os.close(fd)
+
+
+def emptied(path):
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        files.empty(fd)
+    finally:
+        os.close(fd)
+    return sorted(os.listdir(path))
+
+
+def test_a_directory_of_any_depth_is_emptied(tmp_path):
+    deep_directory(tmp_path, 3000)
+    (tmp_path / "beside").write_text("x")
+    assert emptied(tmp_path) == []
+
+
+def test_links_are_removed_and_not_followed(tmp_path):
+    outside, inside = tmp_path / "outside", tmp_path / "inside" / "d"
+    outside.mkdir()
+    inside.mkdir(parents=True)
+    (outside / "kept").write_text("x")
+    (inside / "link").symlink_to(outside)
+    (inside.parent / "link").symlink_to(outside)
+    assert emptied(tmp_path / "inside") == []
+    assert os.listdir(outside) == ["kept"]
+
+
+def test_names_that_are_taken_in_a_nested_directory_are_no_obstacle(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name / "same" / "same").mkdir(parents=True)
+        (tmp_path / name / "same" / "file").write_text("x")
+    assert emptied(tmp_path) == []
+
+
+def test_removing_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "REMOVED_MAX", 10)
+    for number in range(100):
+        (tmp_path / str(number)).touch()
+    assert len(emptied(tmp_path)) == 90
+
+
+def test_what_cannot_be_removed_is_left(tmp_path):
+    closed = tmp_path / "closed"
+    (closed / "d").mkdir(parents=True)
+    (tmp_path / "file").touch()
+    subprocess.run(["chattr", "+i", closed], check=False)
+    try:
+        assert "file" not in emptied(tmp_path)
+    finally:
+        subprocess.run(["chattr", "-i", closed], check=False)
+
+
+def test_a_tree_is_removed_with_its_top(tmp_path):
+    deep_directory(tmp_path, 10)
+    files.remove_tree(str(tmp_path / "d"))
+    files.remove_tree(str(tmp_path / "nothing"))
+    assert os.listdir(tmp_path) == ["file"]

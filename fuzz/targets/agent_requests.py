@@ -1,7 +1,7 @@
 """The pipe through which people ask a running agent.
 
 Promises: nothing is raised. A request has the name of a file and of nothing else, and there are at most eight at a
-time. The requests are the same however the bytes are cut.
+time. None is lost, and they are the same however the bytes are cut.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ def _asked(parts: Iterable[bytes]) -> list[tuple[str, str]]:
             for part in parts:
                 os.write(requests.fileno(), part)
                 asked = requests.read()
-                promise(len(asked) <= REQUESTS_MAX, f"{len(asked)} requests at a time")
-                found += [(request.kind, request.id) for request in asked]
+                while asked:
+                    promise(len(asked) <= REQUESTS_MAX, f"{len(asked)} requests at a time")
+                    found += [(request.kind, request.id) for request in asked]
+                    asked = requests.read() if requests.has_waiting else []
         finally:
             requests.close()
         promise(not os.listdir(directory), "a pipe is left behind")
@@ -44,8 +46,7 @@ def _run(data: bytes) -> None:
         promise(kind == STACKS, f"a request of another kind: {kind}")
         is_name = name.replace("-", "").replace("_", "").isalnum() or not name.strip("-_")
         promise(name.isascii() and is_name and len(name) <= NAME_MAX_CHARS, f"not the name of a file: {name!r}")
-    if len(found) < REQUESTS_MAX:
-        promise(found == _asked(pieces(data)), "the requests depend on how the bytes are cut")
+    promise(found == _asked(pieces(data)), "the requests depend on how the bytes are cut")
 
 
 def _seeds() -> list[bytes]:

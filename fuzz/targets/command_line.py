@@ -17,7 +17,7 @@ from unittest import mock
 from fuzz.oracles import check_one_line, promise
 from fuzz.shapes import JSON, LINES, WORDS
 from fuzz.target import Target
-from holdfast.agent.uninterruptible import TIMEOUT_VARIABLE, timeout_from_environment
+from holdfast.agent.uninterruptible import TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT, timeout_from_environment
 from holdfast.cli.configuration import config_from_args
 from holdfast.cli.environment import variable
 from holdfast.cli.exits import BAD_INPUT
@@ -47,7 +47,12 @@ _OPTIONS = [option for options in GROUPS.values() for option in options]
 VARIABLES = (
     *(variable(option.dest) for option in _OPTIONS if option.has_variable),
     *("SLURM_PROCID", "COLUMNS", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHON_EXEC", "HOLDFAST_TOKEN"),
-    *(SIGNALS_VARIABLE, TIMEOUT_VARIABLE, LEVEL_VARIABLE, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
+    *(
+        SIGNALS_VARIABLE,
+        TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT,
+        LEVEL_VARIABLE,
+        "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE",
+    ),
 )
 """What the environment may say. Values of others are left out of inputs."""
 

@@ -74,7 +74,7 @@ def _run_words(data: bytes) -> None:
     head, _, tail = text.partition("\0")
     for code in EXIT_CODES:
         evidence = Evidence(stderr=head, stacks=tail, max_rss_kib=1024)
-        failure = ProcessFailure(0, 77, code, "", evidence)
+        failure = ProcessFailure(0, 77, code, "", evidence=evidence)
         _check_shown(failure, len(head) + min(len(tail), STACKS_MAX_CHARS))
     is_usage_error(2, text)
     check_line(str(failure.kind), "a kind of failure", HEADLINE_MAX_CHARS)

@@ -12,6 +12,7 @@ import os
 import re
 import stat
 from contextlib import suppress
+from itertools import islice
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ DRAFT_RANDOM_BYTES = 8
 
 READ_BYTES = 1 << 20
 """The size of one read."""
+
+REMOVED_MAX = 100_000
+"""How many names `empty` removes at most: somebody may have made millions."""
 
 
 DirectoryIdentity = tuple[int, int, int]
@@ -52,32 +56,37 @@ def write_whole(path: str, data: bytes, *, mode: int = PRIVATE, durable: bool = 
         NotRegularError: `path` exists and is neither a file nor a link, so a file must not replace it.
         OSError: the file cannot be written; no draft is left behind.
     """
-    parent, name = os.path.split(_possible(path))
+    parent, name = os.path.split(possible(path))
     if not name:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     # Resolve all names below relative to this descriptor: the directory's path may point elsewhere a moment later.
     directory = os.open(parent or os.curdir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _check_replaceable(directory, name, path)
-        draft = f".holdfast-{os.urandom(DRAFT_RANDOM_BYTES).hex()}.part"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(draft, flags, mode, dir_fd=directory)
-        try:
-            try:
-                _write_all(fd, data)
-                if durable:
-                    os.fsync(fd)
-            finally:
-                os.close(fd)
-            os.rename(draft, name, src_dir_fd=directory, dst_dir_fd=directory)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(draft, dir_fd=directory)
-            raise
-        if durable:
-            _sync_names(directory)
+        write_whole_in(directory, name, data, mode=mode, durable=durable)
     finally:
         os.close(directory)
+
+
+def write_whole_in(directory: int, name: str, data: bytes, *, mode: int = PRIVATE, durable: bool = False) -> None:
+    """`write_whole`, to the file `name` in a directory that is given by its descriptor."""
+    _check_replaceable(directory, name)
+    draft = f".holdfast-{os.urandom(DRAFT_RANDOM_BYTES).hex()}.part"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(draft, flags, mode, dir_fd=directory)
+    try:
+        try:
+            _write_all(fd, data)
+            if durable:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(draft, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(draft, dir_fd=directory)
+        raise
+    if durable:
+        _sync_names(directory)
 
 
 def open_append(path: str, mode: int = PRIVATE) -> int:
@@ -100,6 +109,11 @@ def open_regular(path: str, *, follow: bool = False) -> int:
         OSError: the file is missing or cannot be opened.
     """
     return _checked(path, os.O_RDONLY if follow else os.O_RDONLY | os.O_NOFOLLOW)
+
+
+def open_regular_in(directory: int, name: str) -> int:
+    """`open_regular`, of the file `name` in a directory that is given by its descriptor. Follows no link."""
+    return _checked(name, os.O_RDONLY | os.O_NOFOLLOW, directory=directory)
 
 
 def read_regular(path: str, max_bytes: int, *, follow: bool = False) -> bytes:
@@ -156,10 +170,67 @@ def is_below_another_owner(path: str) -> bool:
     return other_owner(parent) is not None
 
 
-def _checked(path: str, flags: int, mode: int = PRIVATE) -> int:
+def empty(directory: int) -> None:
+    """Remove what somebody made in a directory, given by its descriptor.
+
+    A directory can be deeper than Python's stack and than any path, so nested ones are moved up before they are
+    removed. What cannot be removed is left, and so is what exceeds `REMOVED_MAX`.
+    """
+    try:
+        names = _names(directory, REMOVED_MAX)
+    except OSError:  # no descriptor is left, for example
+        return
+    seen = len(names)
+    while names:
+        name = names.pop()
+        if _unlink(name, directory):
+            continue
+        with suppress(OSError):
+            below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+            try:
+                inner = _names(below, REMOVED_MAX - seen)
+                seen += len(inner)
+                for each in inner:
+                    if not _unlink(each, below):
+                        moved = f".{os.urandom(DRAFT_RANDOM_BYTES).hex()}"
+                        os.rename(each, moved, src_dir_fd=below, dst_dir_fd=directory)
+                        names.append(moved)
+            finally:
+                os.close(below)
+            os.rmdir(name, dir_fd=directory)
+
+
+def remove_tree(path: str) -> None:
+    """Remove a directory and what is in it, as far as that is possible. See `empty`."""
+    with suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            empty(fd)
+        finally:
+            os.close(fd)
+        os.rmdir(path)
+
+
+def _names(directory: int, count_max: int) -> list[str]:
+    with os.scandir(directory) as entries:
+        return [entry.name for entry in islice(entries, count_max)]
+
+
+def _unlink(name: str, directory: int) -> bool:
+    """Remove a name that is no directory. False for a directory."""
+    try:
+        os.unlink(name, dir_fd=directory)
+    except IsADirectoryError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _checked(path: str, flags: int, mode: int = PRIVATE, directory: int | None = None) -> int:
     """Open `path` only if it is a regular file. Without O_NONBLOCK, opening a pipe would block."""
     try:
-        fd = os.open(_possible(path), flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, mode)
+        fd = os.open(possible(path), flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, mode, dir_fd=directory)
     except OSError as error:
         # A socket, a pipe without a reader, a link that is not followed, or a directory opened for writing.
         is_link = error.errno == errno.ELOOP and flags & os.O_NOFOLLOW
@@ -172,8 +243,8 @@ def _checked(path: str, flags: int, mode: int = PRIVATE) -> int:
     raise NotRegularError(errno.EINVAL, "is not a file", path)
 
 
-def _possible(path: str) -> str:
-    """Return `path` if a file can have that name. The system raises two kinds of ValueError otherwise."""
+def possible(path: str) -> str:
+    """`path`, if a file can have that name; OSError otherwise. The system raises two kinds of ValueError."""
     try:
         if b"\0" not in os.fsencode(path):
             return path
@@ -182,13 +253,13 @@ def _possible(path: str) -> str:
     raise OSError(errno.EINVAL, "Impossible name", path)
 
 
-def _check_replaceable(directory: int, name: str, path: str) -> None:
+def _check_replaceable(directory: int, name: str) -> None:
     try:
         mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
-        raise NotRegularError(errno.EEXIST, "is not a file", path)
+        raise NotRegularError(errno.EEXIST, "is not a file", name)
 
 
 def _sync_names(directory: int) -> None:

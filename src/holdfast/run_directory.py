@@ -38,7 +38,7 @@ from holdfast.files import directory_identity, is_below_another_owner, is_regula
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from holdfast.files import DirectoryIdentity
 
@@ -62,13 +62,14 @@ _TEMPORARY_DIRECTORIES = ("/tmp", "/var/tmp")  # noqa: S108 - the directory made
 class RunDirectory:
     """The directory of one agent's part in a job. It may be missing, or be something else: see `is_run`.
 
-    `path` changes when an agent's own directory is lost; see `ensure`.
+    `path` changes when an agent's own directory is lost, and `on_move` is called with the lost one; see `ensure`.
     """
 
-    __slots__ = ("_origin", "path")
+    __slots__ = ("_origin", "on_move", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.on_move: Callable[[str], object] | None = None
         self._origin: _Origin | None = None
 
     @classmethod
@@ -142,12 +143,14 @@ class RunDirectory:
         from holdfast.errors.notice import notice
 
         notice(f"the run's directory {lost!r} was removed or replaced; the run continues in {self.path!r}")
+        if self.on_move is not None:
+            self.on_move(lost)
 
     def make_attempt(self, restart_count: str, ranks: Iterable[int]) -> AttemptDirectory:
         """Create a new directory for an attempt, with one for each rank in it.
 
-        Their mode follows the umask if the user chose `log_dir`: whoever opens the run's directory to others shares its
-        logs. In the temporary directory they are private.
+        Their mode follows the umask if the user chose `log_dir`: a user who opens the run's directory to others shares
+        its logs. In the temporary directory they are private.
 
         Raises:
             OSError: a directory cannot be created.

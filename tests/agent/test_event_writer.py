@@ -125,6 +125,48 @@ class TestTheEndOfARun:
         assert not (tmp_path / "other").exists()
 
 
+class TestAnotherFile:
+    """Its directory was lost: the run goes on in another one."""
+
+    @pytest.fixture
+    def other(self, tmp_path):
+        return str(tmp_path / "other.jsonl")
+
+    def test_it_begins_with_the_newest_of_each_event_that_begins_a_file(self, writer, path, other):
+        with writer.holding():
+            writer.keep(lambda: RunStarted(agent="run"), opening="run")
+            writer.keep(lambda: RunStarted(agent="first"), opening="attempt")
+            writer.open(path)
+            writer.watchdog("watchdog started", None, "")
+            writer.keep(lambda: RunStarted(agent="second"), opening="attempt")
+            before = written(path)
+            writer.move(other)
+            writer.watchdog("watchdog stopped", None, "")
+        assert written(path) == before
+        run, attempt, watchdog = written(other)
+        assert [run, attempt] == [before[0], before[-1]], "with the times at which they happened"
+        assert watchdog["name"] == "watchdog stopped"
+        assert {path, other} & open_files() == set()
+
+    def test_an_attempt_that_is_over_does_not_begin_it(self, writer, path, other):
+        with writer.holding():
+            writer.open(path)
+            writer.keep(lambda: RunStarted(agent="run"), opening="run")
+            writer.keep(lambda: RunStarted(agent="attempt"), opening="attempt")
+            writer.drop_opening("attempt")
+            writer.drop_opening("nothing")
+            writer.move(other)
+        assert [event["metadata"]["details"]["agent"] for event in written(other)] == ["run"]
+
+    def test_before_the_first_file_is_known_there_is_nothing_to_continue(self, writer, path, other):
+        with writer.holding():
+            writer.keep(RunStarted, opening="run")
+            writer.move(other)
+            writer.open(path)
+        assert len(written(path)) == 1
+        assert not os.path.exists(other)
+
+
 def open_files():
     return {os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")}
 
@@ -193,3 +235,13 @@ def test_an_event_of_the_watchdog_names_the_worker_and_its_scopes(writer, path):
     (event,) = written(path)
     assert (event["name"], event["source"], event["metadata"]["worker_id"]) == ("timer expired", "AGENT", "4711")
     assert more_of(event)["scopes"] == "train.py#3"
+
+
+def test_an_agent_lets_its_callers_record_a_duration(agent_of, path):
+    agent = agent_of()
+    agent._event_writer.open(path)
+    with agent.recording(), agent.record_duration("UPLOAD"):
+        pass
+    (event,) = written(path)
+    assert (event["name"], event["source"]) == ("torchelastic.worker.status.UPLOAD", "AGENT")
+    assert event["metadata"]["duration_ms"] >= 0

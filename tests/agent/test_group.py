@@ -37,7 +37,14 @@ def test_one_without_settings_has_the_defaults():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"local_world_size": 0}, {"monitor_interval": 0}, {"max_restarts": -1}, {"entrypoint": None}]
+    "wrong",
+    [
+        {"local_world_size": 0},
+        {"monitor_interval": 0},
+        {"monitor_interval": float("nan")},
+        {"max_restarts": -1},
+        {"entrypoint": None},
+    ],
 )
 def test_what_cannot_be_run_is_refused(wrong):
     with pytest.raises(InputError, match="role 'r'"):

@@ -67,6 +67,23 @@ def test_the_callback_can_be_replaced(server):
     assert ask(running)[0] == 503
 
 
+def test_a_callback_that_raises_is_no_progress_and_ends_nothing(server, caplog):
+    def fail():
+        raise ValueError("no time yet")
+
+    running = server(age_s=0)
+    running.alive_callback = fail
+    for _ in range(2):
+        status, _, body = ask(running)
+        assert (status, json.loads(body)["healthy"]) == (503, False)
+    assert json.loads(body)["last_progress_age_s"] is None
+    assert [record.getMessage() for record in caplog.records] == [
+        "the health check is unhealthy: its callback failed: ValueError('no time yet')"
+    ]
+    running.alive_callback = time.time
+    assert ask(running)[0] == 200
+
+
 def test_a_client_that_says_nothing_holds_the_others_for_a_bounded_time(server):
     running = server(age_s=0)
     with socket.create_connection(("127.0.0.1", running.port)):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from holdfast.agent import WorkerState
+from holdfast.agent.requests import REQUESTS_MAX
 from holdfast.errors.kind import FailureKind
 
 HANG_TIMEOUT_S = 1
@@ -73,6 +75,39 @@ def test_a_worker_that_hangs_has_its_own_local_rank_when_others_have_ended(pytho
     }
     assert [failure["local_rank"] for failure in noted(agent, "failure")] == [2]
     assert [verdict["cause"]["local_rank"] for verdict in noted(agent, "verdict")] == [2]
+
+
+def test_requests_that_came_together_are_answered_together_and_all_of_them(python_agent, tmp_path):
+    """So somebody who asks again and again is not kept waiting by the requests before the last one."""
+    gate = str(tmp_path / "gate")
+    os.mkfifo(gate)
+    agent = python_agent(f"open({gate!r}).read()", local_world_size=1)
+    names = [f"ask-{number}" for number in range(REQUESTS_MAX + 3)]
+    begin, look_here, keep = agent._inspection.begin, agent._inspection._ranks_here, agent._inspection._keep
+    looks, kept = [], []
+
+    def ask_often(context, pages, run_dir):
+        begin(context, pages, run_dir)
+        with open(run_dir.requests, "w") as pipe:
+            pipe.write("".join(f"stacks {name}\n" for name in names))
+
+    def ranks_here():
+        looks.append(1)
+        return look_here()
+
+    def keep_and_tell(dump, name, reason):
+        path = keep(dump, name, reason)
+        kept.append((name, os.path.exists(path)))
+        if len(kept) == len(names):
+            Path(gate).write_text("all are answered")
+        return path
+
+    agent._inspection.begin = ask_often
+    agent._inspection._ranks_here = ranks_here
+    agent._inspection._keep = keep_and_tell
+    assert agent.run().state is WorkerState.SUCCEEDED
+    assert kept == [(name, True) for name in names]
+    assert len(looks) == 2
 
 
 def test_a_hang_is_found_where_there_is_no_run_directory(python_agent, tmp_path):

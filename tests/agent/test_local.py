@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -316,6 +317,35 @@ def test_a_signal_is_passed_on(python_agent, post, signum):
     assert raised.value.sigval is signum
     assert [line.split()[0] for line in post.lines(2)] == [signum.name] * 2
     assert not any(exists(int(line.split()[1])) for line in got)
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_no_signal_leaves_workers_behind_when_the_agent_shuts_down_after_an_error(python_agent, post, signals):
+    """After `run`, a node gives back its lease, and others may start beside workers that live."""
+    ignoring = f"import sys; sys.path.insert(0, {os.path.dirname(functions.__file__)!r}); import functions\n"
+    ignoring += f"functions.outlive_signals({post.path!r})"
+    agent = python_agent(ignoring, agent={"shutdown_timeout": 3.0 if signals == 1 else 600.0})
+    pids = []
+    main = threading.get_ident()
+
+    def interrupt():
+        for signum in (signal.SIGINT, signal.SIGTERM)[:signals]:
+            post.lines(2)  # each worker has got a signal, so the agent waits for their end
+            signal.pthread_kill(main, signum)
+
+    thread = threading.Thread(target=interrupt)
+
+    def fail(_group):
+        pids.extend(int(line.split()[1]) for line in post.lines(2))
+        thread.start()
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    agent._wait_for_change = fail
+    with pytest.raises(SignalException):
+        agent.run()
+    thread.join()
+    assert len(pids) == 2
+    assert not any(map(exists, pids))
 
 
 def test_a_signal_while_the_rendezvous_waits(agent_of, rdzv):

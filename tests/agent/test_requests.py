@@ -5,7 +5,7 @@ import select
 
 import pytest
 
-from holdfast.agent.requests import LINE_MAX_BYTES, REQUESTS_MAX, Requests
+from holdfast.agent.requests import LINE_MAX_BYTES, READ_MAX_BYTES, REQUESTS_MAX, Requests
 
 
 @pytest.fixture
@@ -40,6 +40,24 @@ def test_a_request_wakes_up_who_waits_and_is_read_once(path, requests):
     assert not select.select([requests], [], [], 0)[0]
 
 
+def test_requests_are_taken_from_another_pipe_when_the_first_is_lost(path, requests, tmp_path):
+    write(path, b"stacks late\n")
+    os.mkdir(tmp_path / "other")
+    other = str(tmp_path / "other" / "requests")
+    requests.move(other)
+    assert not os.path.exists(path)
+    write(other, b"stacks 1\n")
+    assert select.select([requests], [], [], 60)[0]
+    assert ids(requests) == ["1"]
+
+
+def test_a_pipe_stays_if_there_can_be_no_other(path, requests, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        requests.move(str(tmp_path / "none" / "requests"))
+    write(path, b"stacks 1\n")
+    assert ids(requests) == ["1"]
+
+
 def test_people_come_and_go(path, requests):
     for number in range(3):
         write(path, f"stacks {number}\n".encode())
@@ -71,9 +89,28 @@ def test_an_endless_line_is_not_kept(path, requests):
     assert ids(requests) == ["good"]
 
 
-def test_only_so_many_are_answered_at_a_time(path, requests):
-    write(path, b"".join(b"stacks %d\n" % number for number in range(50)))
-    assert len(requests.read()) == REQUESTS_MAX
+def test_only_so_many_are_answered_at_a_time_and_none_is_lost(path, requests):
+    """Those of clients that have given up must not cost the answer of one that waits behind them."""
+    written = [str(number) for number in range(3 * REQUESTS_MAX - 1)]
+    write(path, b"".join(b"stacks %s\n" % name.encode() for name in written))
+    read = []
+    while not read or requests.has_waiting:
+        read.append(ids(requests))
+    assert [len(each) for each in read] == [REQUESTS_MAX, REQUESTS_MAX, REQUESTS_MAX - 1]
+    assert [name for each in read for name in each] == written
+    assert ids(requests) == []
+
+
+def test_what_waits_is_bounded_by_what_one_read_takes(path, requests):
+    line = b"stacks x\n"
+    lines = READ_MAX_BYTES // len(line)
+    for _ in range(3):
+        write(path, line * lines)
+    read = 0
+    while found := ids(requests):
+        read += len(found)
+        assert len(requests._waiting) <= lines
+    assert read == 3 * lines
 
 
 def test_the_pipe_is_private_and_goes_with_its_owner(path, requests):

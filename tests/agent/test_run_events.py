@@ -8,9 +8,19 @@ import pytest
 
 from holdfast.agent import RunResult, SimpleElasticAgent, WorkerSpec, WorkerState
 from holdfast.errors.kind import FailureKind
+from holdfast.events.schema import OPENING_LINE_MAX_BYTES
 from holdfast.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
-from holdfast.rendezvous.records import Failure, Verdict
+from holdfast.rendezvous.records import GENERATION_MAX, WORKERS_MAX, Failure, Verdict
 from holdfast.report import read_node
+from holdfast.report.entries import NUMBER_MAX as READABLE_MAX
+from holdfast.report.entries import identity_of
+from holdfast.run_directory import RunDirectory
+
+LONGEST = "\U0001f525" * 5_000
+"""A name without an end. In JSON, each character takes 12 bytes."""
+
+NUMBER_MAX = int(READABLE_MAX) - 1
+PID_MAX = 1 << 22
 
 
 class Told(RendezvousHandler):
@@ -58,6 +68,32 @@ class Told(RendezvousHandler):
         return True
 
 
+class Extreme(Told):
+    """Everything that it tells has the largest value."""
+
+    def next_rendezvous(self):
+        found = super().next_rendezvous()
+        nodes = [("r", WORKERS_MAX)] * 2
+        return RendezvousInfo(
+            None,
+            1,
+            2,
+            RendezvousStoreInfo(LONGEST, 65_535),
+            restart_count=NUMBER_MAX,
+            generation=GENERATION_MAX,
+            nodes=nodes,
+            after=found.after,
+            job=LONGEST,
+            max_restarts=NUMBER_MAX,
+        )
+
+    def get_backend(self):
+        return LONGEST
+
+    def get_run_id(self):
+        return LONGEST
+
+
 class Agent(SimpleElasticAgent):
     """Its workers succeed at once."""
 
@@ -82,6 +118,14 @@ class Agent(SimpleElasticAgent):
         pass
 
 
+class CrowdedAgent(Agent):
+    def _start_workers(self, worker_group):
+        return dict.fromkeys(range(len(worker_group.workers)), PID_MAX)
+
+    def _record_worker_events(self, result, restarts=None):
+        """Gigabytes, for so many workers with such names."""
+
+
 @pytest.fixture
 def run(tmp_path):
     def to_the_end(restarts=2):
@@ -96,6 +140,42 @@ def test_the_job_its_size_and_its_budget_are_those_that_the_nodes_agreed_on(run)
     node = run()
     assert (node.job, node.run_id, node.min_nodes, node.max_nodes) == ("f00d", "none", 1, 3)
     assert (node.restarts, node.max_restarts, node.attempts[0].master) == (2, 4, "node0:29501")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("x",),
+        tuple(f"shard-{number:05}-of-50000.tar.zst" for number in range(50_000)),
+        ("",) * 500_000,
+        (LONGEST,) * 10,
+        ("\udcff" * 4_096,) * 10,
+    ],
+    ids=["short", "many", "empty", "long", "not UTF-8"],
+)
+def test_readers_know_whose_a_log_is_however_much_its_agent_was_told(args, tmp_path):
+    spec = WorkerSpec(
+        LONGEST, WORKERS_MAX, Extreme(2), entrypoint=f"/{LONGEST}", args=args, max_restarts=1, min_nodes=1, max_nodes=2
+    )
+    agent = CrowdedAgent(spec, tmp_path)
+    agent.run()
+    with open(tmp_path / "events.jsonl", "rb") as file:
+        lines = {json.loads(line)["name"]: line for line in file}
+    for name in ("run.started", "attempt.started"):
+        assert len(lines[f"holdfast.{name}"]) <= OPENING_LINE_MAX_BYTES
+    found = identity_of(RunDirectory(str(tmp_path)))
+    assert (found.agent, found.nodes) == (agent._run_events._agent, 2)
+    assert found.job == LONGEST[:64]
+    assert LONGEST.startswith(found.run_id)
+
+
+def test_of_a_long_command_the_beginning_is_recorded_and_how_much_is_missing(tmp_path):
+    spec = WorkerSpec("r", 2, Told(0), entrypoint="train", args=("--shards", *map(str, range(10_000))), max_restarts=1)
+    Agent(spec, tmp_path).run()
+    command = read_node(str(tmp_path)).command
+    assert command[:4] == ["train", "--shards", "0", "1"]
+    assert command[-1] == f"... {10_002 - (len(command) - 1)} more arguments left out ..."
+    assert len(command) > 1_000
 
 
 def test_a_failure_from_before_a_node_came_is_not_an_attempt_of_its_own(run):

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.agent import shared_memory
 from holdfast.agent.shared_memory import WorkerPages, read_page, request_stop
-from holdfast.worker.shared_memory import BEATS, PAGE_BYTES, REASON_MAX_BYTES, STEP, STOP_NS, Page
+from holdfast.worker.shared_memory import BEATS, LISTENS, PAGE_BYTES, REASON_MAX_BYTES, STEP, STOP_NS, Page
 
 PATIENCE_S = 60.0
 
@@ -168,6 +168,41 @@ def test_a_number_of_a_page_is_what_the_worker_wrote_last(tmp_path):
     assert (page.numbers[STOP_NS], page.reason) == (9, "é" * (REASON_MAX_BYTES // 2))
 
 
+GRACE_S = 60.0
+
+
+def test_a_page_that_is_made_after_the_request_has_it(memory):
+    ours = WorkerPages()
+    paths = ours.open([0])
+    assert not ours.ask_to_stop("the machine is freed", GRACE_S, [0])
+    assert read_page(paths[0]) is None, "a request alone is no page: the program may not use one"
+    page = Page.make(paths[0])
+    assert page.numbers[STOP_NS] > 0
+    assert (page.reason, page.numbers[BEATS], page.numbers[STEP]) == ("the machine is freed", 0, -1)
+    ours.close()
+    assert os.listdir(memory) == []
+
+
+@pytest.mark.usefixtures("memory")
+def test_a_worker_that_does_not_listen_yet_is_asked_too():
+    ours = WorkerPages()
+    pages = [Page.make(path) for path in ours.open([0, 1]).values()]
+    pages[0].numbers[LISTENS] = 1
+    assert ours.ask_to_stop("the machine is freed", GRACE_S, [0, 1])
+    assert [bool(page.numbers[STOP_NS]) for page in pages] == [True, True]
+    ours.close()
+
+
+@pytest.mark.usefixtures("memory")
+def test_only_workers_that_are_named_are_asked_and_listen():
+    ours = WorkerPages()
+    ended, running = (Page.make(path) for path in ours.open([0, 1]).values())
+    ended.numbers[LISTENS] = 1
+    assert not ours.ask_to_stop("the machine is freed", GRACE_S, [1])
+    assert (bool(ended.numbers[STOP_NS]), bool(running.numbers[STOP_NS])) == (False, True)
+    ours.close()
+
+
 HANG_TIMEOUT_S = 1
 
 TRUNCATES = f"""
@@ -244,7 +279,7 @@ pages._paths = {{0: os.environ["HOLDFAST_WORKER_PAGE"]}}
 worker = WatchedWorker(os.getpid(), pages._paths[0])
 asked = 0
 for _ in range({LOOKS}):
-    asked += pages.ask_to_stop("the machine is freed", 60.0)
+    asked += pages.ask_to_stop("the machine is freed", 60.0, [0])
     assert worker.read(0) is not None
 print("unharmed", asked > 0)
 """

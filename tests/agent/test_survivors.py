@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent import WorkerState, survivors
-from holdfast.agent.timers import ENABLE_FILE_TIMER
+from holdfast.agent.timers import TORCHELASTIC_ENABLE_FILE_TIMER
 from holdfast.agent.uninterruptible import UninterruptibleWatch
 from holdfast.errors.kind import FailureKind
 
@@ -154,7 +154,7 @@ def test_nobody_is_asked_where_all_have_failed_or_succeeded(run):
 
 
 def test_whom_the_watchdog_ends_was_asked_before(run, monkeypatch):
-    monkeypatch.setenv(ENABLE_FILE_TIMER, "1")
+    monkeypatch.setenv(TORCHELASTIC_ENABLE_FILE_TIMER, "1")
     code = """
 if rank == 0:
     from holdfast.watchdog import FileTimerClient, configure, expires

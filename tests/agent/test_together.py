@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import sys
 import threading
@@ -25,7 +26,7 @@ from holdfast.rendezvous.handler import RoundOver, StacksOccasion
 from holdfast.rendezvous.hosting import Hosting
 from holdfast.rendezvous.records import Failure, StacksRequest
 from holdfast.rendezvous.store import LocalStore
-from holdfast.stacks.wire import RankStacks, decode, encode
+from holdfast.stacks.wire import REFUSED, RankStacks, decode, encode
 
 
 class Together(RendezvousHandler):
@@ -380,6 +381,33 @@ def test_workers_that_listen_before_all_have_started_may_finish_too(together, po
     assert post.lines(2) == ["saved: the agent got SIGTERM"] * 2
 
 
+LISTENED = """
+import os, signal
+from holdfast import worker
+if os.environ["LOCAL_RANK"] == "0":
+    worker.stop_requested()
+else:
+    fd = os.open({path!r}, os.O_WRONLY); os.write(fd, b"ready\\n")
+    signal.pause()
+"""
+
+
+def test_a_worker_that_listened_and_has_ended_delays_no_stop(together, post):
+    agent, handler = together(LISTENED.format(path=post.path), 0)
+    agent._stop_grace_s = 1e6
+
+    def until_one_has_ended():
+        assert post.line() == "ready"
+        while len(agent._pcontext.running()) > 1:
+            select.select([agent._pcontext], [], [])
+            agent._pcontext.wait(0)
+
+    interrupted(agent, until_one_has_ended)
+    with pytest.raises(SignalException):
+        agent.run()
+    assert handler.announced == ["SIGTERM"]
+
+
 def test_no_page_stays_behind(together, post):
     agent, _ = together(LISTENING.format(path=post.path), 0)
     agent._stop_grace_s = agent._shutdown_timeout = 0
@@ -604,6 +632,8 @@ raise RuntimeError("[gloo] Timed out waiting 3000ms for recv operation to comple
 class Questions(Together):
     """Other nodes, of which one asks before this one does, or answers what this one asks."""
 
+    shares_stacks = True
+
     def __init__(self, *rounds):
         super().__init__(*rounds)
         self.store = LocalStore()
@@ -748,7 +778,7 @@ class Flood(Questions):
 
         def answer(key, value):
             put(key, value)
-            self.answers[key.split("/")[2]] = sorted(decode(value))
+            self.answers[key.split("/")[2]] = None if value == REFUSED else sorted(decode(value))
 
         self.store.set = answer
 
@@ -764,7 +794,7 @@ class Flood(Questions):
         return None
 
 
-def test_a_node_that_asks_for_stacks_without_end_gets_empty_answers(tmp_path, monkeypatch, caplog):
+def test_a_node_that_asks_for_stacks_without_end_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(inspection, "OTHERS_REQUESTS_MAX", 2)
     gate = str(tmp_path / "gate")
     os.mkfifo(gate)
@@ -775,15 +805,12 @@ def test_a_node_that_asks_for_stacks_without_end_gets_empty_answers(tmp_path, mo
     spec = WorkerSpec("b", 2, handler, entrypoint=sys.executable, args=("-c", script), max_restarts=0)
     agent = LocalElasticAgent(spec, DefaultLogsSpecs(log_dir=str(tmp_path / "logs")), shutdown_timeout=60)
     try:
-        with caplog.at_level("WARNING"):
-            assert agent.run().state is WorkerState.SUCCEEDED
+        assert agent.run().state is WorkerState.SUCCEEDED
     finally:
         handler.close()
         os.close(pipe)
-    assert handler.answers == {"r0": [3, 4], "r1": [3, 4], "r2": [], "r3": [], "r4": [], "late": [3, 4]}
+    assert handler.answers == {"r0": [3, 4], "r1": [3, 4], "r2": None, "r3": None, "r4": None, "late": [3, 4]}
     assert sorted(file.stem for file in tmp_path.glob("logs/*/stacks/*.json")) == ["late", "r0", "r1"]
-    told = [record.getMessage() for record in caplog.records if "asked for stacks" in record.getMessage()]
-    assert told == ["other nodes have asked for stacks 2 times in this attempt; more requests get an empty answer"]
 
 
 class HungElsewhere(Questions):
@@ -809,6 +836,80 @@ def test_a_hang_on_another_node_has_its_local_rank_when_others_there_have_ended(
     finally:
         handler.close()
     assert handler.told == [(2, 2, 0)]
+
+
+SHORT_S = 0.05
+"""How long a store that says nothing is waited for at a time."""
+
+
+class Silent(Questions):
+    """Another node that does not answer while a worker here sets timers, and is gone when all are set."""
+
+    def __init__(self, gate, post):
+        super().__init__(0)
+        self.ends = [True]
+        self.waits = 0
+
+        def wait(keys, timeout_s):
+            del keys, timeout_s
+            if not self.waits:
+                tell(gate, "somebody waits")
+            self.waits += 1
+            is_done, _, _ = select.select([post], [], [], SHORT_S)
+            raise ConnectionError if is_done else TimeoutError
+
+        self.store.wait = wait
+
+    def ask_for_stacks(self, request_id, reason, occasion):
+        return True
+
+    def stacks_wanted(self):
+        return None
+
+
+TIMERS = 1000
+"""More than a pipe would hold."""
+
+SETS_TIMERS = """
+import os
+from holdfast.watchdog import FileTimerClient
+from signpost import tell
+if os.environ["LOCAL_RANK"] == "0":
+    tell({path!r}, "ready")
+    open({gate!r}).read()
+    client = FileTimerClient(os.environ["TORCHELASTIC_TIMER_FILE"])
+    for step in range({steps}):
+        client.acquire("a step of the training", 4e9)
+        client.release("a step of the training")
+    tell({path!r}, "set")
+"""
+
+
+def test_timers_are_read_while_the_stacks_of_others_are_waited_for(tmp_path, post, monkeypatch):
+    """A pipe that stays full for long is an error in a healthy worker."""
+    monkeypatch.setenv("TORCHELASTIC_ENABLE_FILE_TIMER", "1")
+    monkeypatch.setenv("PYTHONPATH", os.path.dirname(signpost.__file__))
+    gate = str(tmp_path / "gate")
+    os.mkfifo(gate)
+    script = SETS_TIMERS.format(gate=gate, path=post.path, steps=TIMERS)
+    handler = Silent(gate, post)
+    spec = WorkerSpec("b", 2, handler, entrypoint=sys.executable, args=("-c", script), max_restarts=0)
+    agent = LocalElasticAgent(spec, DefaultLogsSpecs(log_dir=str(tmp_path / "logs")), shutdown_timeout=60)
+    started = LocalElasticAgent._start_workers
+
+    def start(group):
+        ids = started(agent, group)
+        post.line()
+        agent._inspection._asked = ["ask"]
+        return ids
+
+    agent._start_workers = start
+    try:
+        assert agent.run().state is WorkerState.SUCCEEDED
+    finally:
+        handler.close()
+    assert handler.waits > 1
+    assert post.line() == "set"
 
 
 def test_a_node_that_waits_for_others_in_a_store_takes_no_requests(tmp_path):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors.advice import advice
 from holdfast.errors.diagnosis import (
+    SOURCE_LINE_MAX_CHARS,
     STACKS_MAX_CHARS,
     TAIL_MAX_CHARS,
     TAIL_MAX_LINES,
@@ -19,7 +20,7 @@ from holdfast.errors.diagnosis import (
     is_usage_error,
     where_in,
 )
-from holdfast.errors.error_file import read_error_file
+from holdfast.errors.error_file import ErrorReport, read_error_file
 from holdfast.errors.kind import COMMAND_LINE, MODULE_START, FailureKind
 
 TRACEBACK = """\
@@ -58,6 +59,11 @@ Current thread 0x00007f02 (most recent call first):
 
 def of_exit(code, **evidence):
     return diagnose(code, 77, None, Evidence(**evidence))
+
+
+def of_report(message):
+    """Of a process that left an error file with this message."""
+    return diagnose(1, 77, ErrorReport({"message": message}, message, 1.0), Evidence())
 
 
 @pytest.mark.parametrize(
@@ -155,6 +161,14 @@ def test_the_last_lines_are_bounded_and_can_be_shown():
     assert len(of_exit(3, stderr="x" * 100_000).message) < TAIL_MAX_CHARS + 200
 
 
+@pytest.mark.parametrize("frames", [100, 1_000])
+def test_a_progress_bar_does_not_push_out_the_lines_before_it(frames):
+    bar = "".join(f"\r{n:>60}" for n in range(frames))
+    lines = of_exit(3, stderr=f"important line\n{bar}").message.split("\n")
+    assert lines[-2:] == ["  important line", f"  {frames - 1:>60}"]
+    assert of_exit(3, stderr=f"important line\r\n{bar}\r\n").message.split("\n")[-2:] == lines[-2:]
+
+
 @pytest.mark.parametrize("text", [TRACEBACK, CHAINED, "noise\n" + TRACEBACK])
 def test_a_traceback_that_only_stderr_has_is_found(text):
     found = of_exit(1, stderr=text)
@@ -213,6 +227,27 @@ def test_who_prints_and_has_no_reader_lost_no_peer(line):
 )
 def test_another_broken_pipe_is_a_lost_peer(text):
     assert of_exit(1, stderr=text).kind is FailureKind.COMMUNICATION
+
+
+def test_only_the_beginning_of_a_long_source_line_is_searched():
+    """A worker may write a line that the whole search would take hours for."""
+    assert of_exit(1, stderr=broken_pipe(" " * 5_000 + "print(step)")).kind is FailureKind.EXCEPTION
+    assert of_exit(1, stderr=broken_pipe("x" * SOURCE_LINE_MAX_CHARS + "print(")).kind is FailureKind.COMMUNICATION
+    hostile = "print(" * 200_000 + "file=x"
+    assert of_report(broken_pipe(hostile)).kind is FailureKind.EXCEPTION
+
+
+@pytest.mark.parametrize("piece", ["nccl ", "gloo ", "connection was ", "a.", "print(file=", ": No module named "])
+def test_no_text_of_a_worker_takes_long(piece):
+    """Of the largest error file: an expression that takes quadratic time would not end here."""
+    text = piece * (2_000_000 // len(piece))
+    for message in (f"RuntimeError: {text}", text, f"{TRACEBACK}RuntimeError: {text}"):
+        assert of_report(message).kind in FailureKind
+        assert of_exit(1, stderr=message).kind in FailureKind
+
+
+def test_a_name_without_an_end_is_cut():
+    assert len(of_report("E" * 1_000_000 + ": x").exception) <= SOURCE_LINE_MAX_CHARS
 
 
 def test_what_torch_and_we_ourselves_write_around_a_traceback_does_not_hide_it():

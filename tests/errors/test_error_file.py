@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -30,6 +31,33 @@ def put(path, content, modified_at=NOW):
 
 def full(timestamp, **extra):
     return {"message": {"message": "E: x", "extraInfo": {"py_callstack": "stack", "timestamp": timestamp, **extra}}}
+
+
+@pytest.fixture
+def precious(tmp_path):
+    """An error file of another job of this user."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "error.json").write_text("precious")
+    return tmp_path / "home" / "error.json"
+
+
+@pytest.fixture
+def taken(tmp_path, precious):
+    """Error files in directories that were ours: a clean-up removed them, and another user made them again."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    ranks = [shared / name / "attempt_0" / "0" for name in ("job7_1", "job7_2", "job7_3", "job7_4")]
+    ranks[0].mkdir(parents=True)
+    (ranks[0] / "error.json").symlink_to(precious)
+    ranks[1].parent.mkdir(parents=True)
+    ranks[1].symlink_to(precious.parent)
+    ranks[2].mkdir(parents=True)
+    ranks[3].mkdir(parents=True)
+    ranks[3].chmod(0o777)
+    for path in shared.rglob("*"):
+        os.lchown(path, MALLORY, MALLORY)
+    return [rank / "error.json" for rank in ranks]
 
 
 class TestReading:
@@ -148,6 +176,14 @@ class TestReading:
         report = read_error_file(put(tmp_path / "f", b'{"message": "a\\ud800b"}'), NOW)
         assert report.message == "a\\ud800b"
 
+    @pytest.mark.root
+    def test_what_another_user_may_have_put_there_is_not_believed(self, taken):
+        for path in taken:
+            if not path.exists():
+                path.write_text('{"message": "forged"}')
+                os.chown(path, MALLORY, MALLORY)
+            assert read_error_file(str(path), NOW) is None
+
 
 class TestTime:
     @pytest.mark.parametrize("second", ["1700000000", 1_700_000_000, 1_700_000_000.0])
@@ -232,6 +268,40 @@ class TestWriting:
         with pytest.raises(PermissionError, match="another user's directory"):
             write_error_file(str(tmp_path / "a" / "b" / "f"), "{}")
         assert os.listdir(tmp_path) == []
+
+    @pytest.mark.root
+    def test_another_user_who_made_the_path_again_gets_nothing(self, taken, precious):
+        """With a link to a file of ours at its end, or on the way to it, or with nothing."""
+        for path in taken:
+            with pytest.raises(PermissionError, match="another user's"):
+                write_error_file(str(path), '{"message": "m"}')
+            assert precious.read_text() == "precious"
+            assert sorted(os.listdir(precious.parent)) == ["error.json"]
+
+    @pytest.mark.root
+    def test_a_file_that_cannot_be_replaced_is_overwritten_only_if_it_is_ours(self, tmp_path, monkeypatch):
+        def refuse(*_, **__):
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+
+        monkeypatch.setattr(module, "write_whole_in", refuse)
+        path = tmp_path / "f"
+        path.write_text("something that is longer than the next content")
+        tmp_path.chmod(0o1777)
+        write_error_file(str(path), "{}")
+        assert path.read_text() == "{}"
+        os.chown(path, MALLORY, MALLORY)
+        with pytest.raises(PermissionError, match="another user's file"):
+            write_error_file(str(path), '{"message": "secret"}')
+        assert path.read_text() == "{}"
+
+    def test_a_pipe_of_this_process_is_written_to(self):
+        reading, writing = os.pipe()
+        try:
+            write_error_file(f"/dev/fd/{writing}", "{}")
+            assert os.read(reading, 100) == b"{}"
+        finally:
+            os.close(reading)
+            os.close(writing)
 
     def test_a_relative_path_is_enough(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)

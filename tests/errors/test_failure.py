@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import os
 import pickle
@@ -35,6 +36,25 @@ def test_it_holds_what_the_error_file_says(tmp_path):
     assert failure.host == os.uname().nodename
 
 
+def test_the_time_is_the_whole_second_that_the_file_has(tmp_path):
+    path = tmp_path / "error.json"
+    info = {"py_callstack": "", "timestamp": "1700000000", "timestamp_ns": 1_700_000_000_750_000_000}
+    path.write_text(json.dumps({"message": {"message": "E: x", "extraInfo": info}}))
+    failure = ProcessFailure(0, 12, 1, str(path))
+    assert (type(failure.timestamp), str(failure.timestamp)) == (int, "1700000000")
+    assert failure.record.timestamp == pytest.approx(1_700_000_000.75, abs=1e-3)
+
+
+def test_dataclasses_know_its_fields(tmp_path):
+    failure = ProcessFailure(0, 12, 1, written(tmp_path / "f"))
+    found = dataclasses.asdict(failure)
+    assert list(found)[:4] == ["local_rank", "pid", "exitcode", "error_file"]
+    assert (found["message"], found["timestamp"]) == ("Traceback\nE: x", 1_700_000_000)
+    assert found["error_file_data"] == failure.error_file_data
+    other = dataclasses.replace(failure, pid=13)
+    assert (other.pid, other.message) == (13, failure.message)
+
+
 @pytest.mark.parametrize("error_file", ["", "/nonexistent/error.json"])
 def test_without_an_error_file_a_signal_is_named(error_file):
     before = time.time()
@@ -44,7 +64,7 @@ def test_without_an_error_file_a_signal_is_named(error_file):
     assert failure.error_file == "<N/A>"
     assert failure.error_file_data == {"message": "<NONE>"}
     assert not failure.has_error_file()
-    assert before <= failure.timestamp <= time.time()
+    assert before <= failure.record.timestamp <= time.time()
 
 
 def test_a_signal_without_a_name_raises_nothing():

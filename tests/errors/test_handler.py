@@ -246,7 +246,7 @@ class TestDisks:
         ended = run_python(FAILING, **environment)
         assert "was not written, the failure is reported all the same: [Errno 28]" in ended.stderr
         spare = spare_path({"HOLDFAST_WORKER_PAGE": str(page)})
-        failure = ProcessFailure(0, 7, 1, str(full_disk / "error.json"), Evidence(spare_file=spare))
+        failure = ProcessFailure(0, 7, 1, str(full_disk / "error.json"), evidence=Evidence(spare_file=spare))
         assert (failure.kind, failure.exception) == (FailureKind.EXCEPTION, "ValueError")
         assert failure.message.endswith("ValueError: the true cause\n")
         assert not failure.has_error_file()

@@ -50,6 +50,25 @@ def test_the_watchdog_of_a_collective_speaks_on_stderr():
 
 
 @pytest.mark.parametrize(
+    ("text", "is_lost"),
+    [
+        ("NCCL communicator was aborted", True),
+        ("nccl gloo nccl timeout", True),
+        ("error of NCCL", False),
+        ("NCCL\nerror", False),
+        ("a collective fails", True),
+        ("NCCL fails", False),
+        ("nccl fails: gloo", False),
+        ("nccl, collective: fails", True),
+        ("oncclo error", False),
+        ("NCCL is ready\nNCCL error", True),
+    ],
+)
+def test_a_library_and_what_it_says_are_in_one_line(text, is_lost):
+    assert says_lost_peer(text) == is_lost
+
+
+@pytest.mark.parametrize(
     ("kinds", "place"),
     [([E], 0), ([C, E], 1), ([C, C, K, E], 2), ([C, C], 0), ([K, C], 0), ([E, K], 0)],
 )

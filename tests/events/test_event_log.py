@@ -52,6 +52,20 @@ class TestFile:
         log.write(event())
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
+    def test_may_be_another_one_that_begins_with_what_is_given(self, log, path, tmp_path):
+        log.write(event(0))
+        log.hold()
+        log.write(event(1))
+        other = tmp_path / "other.jsonl"
+        log.move(str(other), [event(7), event(8)])
+        assert not other.exists(), "held events still wait"
+        log.write(event(2))
+        log.release()
+        log.move(str(tmp_path / "third.jsonl"), [event(9)])
+        assert names(path) == ["event 0"]
+        assert names(other) == ["event 7", "event 8", "event 1", "event 2"]
+        assert names(tmp_path / "third.jsonl") == ["event 9"]
+
     def test_is_not_made_without_one(self, log, path):
         log.hold()
         log.release()

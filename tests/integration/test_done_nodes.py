@@ -64,3 +64,17 @@ def test_a_hang_is_judged_with_the_word_of_the_node_that_is_done(job, tmp_path):
     for agent in (done, busy):
         assert "nothing is known of" not in agent.stderr()
         assert "made no progress and was stopped" in agent.stderr()
+
+
+def test_the_store_of_a_node_that_is_done_answers_workers_that_come_later(job):
+    """Nobody had used the store, so it had not been started, when the workers of its node were done."""
+    job = job("2:2", "--max-restarts=0")
+    agents = job.start(*job.nodes)
+    first, _, late, _ = job.wait_for_world(4)
+    done = next(node for node in job.nodes if node.hostname == first.node)
+    job.tell(job.alive(done), "exit 0")
+    job.wait_for_words(job.agent(done), DONE)
+    job.tell([late], "ask-store")
+    job.wait_until(lambda: late.heard("done"), "an answer of the store")
+    job.tell(job.alive(), "exit 0")
+    assert job.wait_for_exit(*agents) == [0, 0]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import linecache
+import pickle
 import subprocess
 import sys
 
 import functions
 import pytest
 
-from holdfast.processes.by_value import needs_value
+from holdfast.processes.by_value import ByValue, needs_value
 
 SESSION = """
 import functools, sys
@@ -72,3 +74,36 @@ def test_what_has_a_name_is_not_sent_by_value():
         pass
 
     assert needs_value(inner)
+
+
+CELL = """
+import linecache
+source = '''# the first cell
+def fail(number):
+    denominator = number - number  # zero
+    return number / denominator  # the line of the cell
+'''
+linecache.cache["<cell 1>"] = (len(source), None, source.splitlines(keepends=True), "<cell 1>")
+linecache.cache["<cell 2>"] = (5, None, ["# other\\n"], "<cell 2>")
+exec(compile(source, "<cell 1>", "exec"))
+"""
+
+
+@pytest.mark.parametrize("start_method", ["spawn", "forkserver", "fork"])
+def test_a_traceback_shows_the_lines_of_the_cell(start_method):
+    shown = session(CELL + "launch(fail, 3)", start_method)
+    assert 'File "<cell 1>", line 4, in fail\n' in shown.stderr
+    assert "return number / denominator  # the line of the cell" in shown.stderr.rpartition("Root Cause")[2]
+
+
+def test_only_the_cells_that_the_function_is_from_are_sent(monkeypatch):
+    namespace = {"__name__": "__main__"}
+    exec(compile("def own(): pass", "<cell 1>", "exec"), namespace)
+    for name in ("<cell 1>", "<cell 2>"):
+        monkeypatch.setitem(linecache.cache, name, (1, None, [f"# {name}\n"], name))
+    pickled = pickle.dumps(ByValue(namespace["own"]))
+    assert b"# <cell 1>" in pickled
+    assert b"# <cell 2>" not in pickled
+    monkeypatch.delitem(linecache.cache, "<cell 1>")
+    pickle.loads(pickled)
+    assert linecache.getline("<cell 1>", 1) == "# <cell 1>\n"

@@ -156,6 +156,13 @@ def test_the_end_is_that_of_many_small_writes(run_python, capfd):
     assert capfd.readouterr().err == "".join(lines)
 
 
+def test_a_progress_bar_does_not_push_out_the_lines_before_it(run_python, capfd):
+    script = "import os\nos.write(2, b'important\\n')\nfor n in range(5000): os.write(2, b'\\r%60d' % n)\nos._exit(3)"
+    result = run_python([script]).wait()
+    assert result.failures[0].stderr == f"important\n{4999:>60}"
+    assert capfd.readouterr().err.count("\r") == 5000
+
+
 def test_bytes_that_are_no_text_can_be_shown(run_python):
     result = run_python(["import os; os.write(2, b'\\xff\\x00\\n'); os._exit(3)"]).wait()
     assert result.failures[0].stderr == "\\xff\x00\n"

@@ -251,7 +251,7 @@ def test_a_worker_that_had_failed_before_it_was_stopped_is_a_failure(start, post
     tell(gate, "")
     result = context.wait()
     assert sorted(result.failures) == [0, 1]
-    first = min(result.failures.values(), key=lambda failure: failure.timestamp)
+    first = min(result.failures.values(), key=lambda failure: failure.record.timestamp)
     assert first.local_rank == 0
     assert "the true cause" in first.message
 
@@ -262,7 +262,7 @@ def test_the_time_of_a_failure_without_a_file_is_that_of_its_exit(start, post):
     select.select([context], [], [], 60)
     after = time.time()
     failure = context.wait().failures[0]
-    assert before <= failure.timestamp <= after
+    assert before <= failure.record.timestamp <= after
     assert failure.error_file == "<N/A>"
 
 

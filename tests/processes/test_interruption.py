@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import select
 import signal
 import subprocess
@@ -13,8 +14,15 @@ import pytest
 from liveness import exists
 
 from holdfast.errors import InputError
-from holdfast.processes import SignalException, context
-from holdfast.processes.interruption import SIGNALS_VARIABLE, Uninterrupted, handlers, signals_to_handle
+from holdfast.processes import SignalException, interruption
+from holdfast.processes.interruption import (
+    SIGNALS_VARIABLE,
+    Deferred,
+    Held,
+    Uninterrupted,
+    handlers,
+    signals_to_handle,
+)
 from holdfast.processes.keeper_client import KeeperClient
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -50,6 +58,15 @@ def test_a_signal_interrupts_a_wait(start, signum):
         context.wait()
     sender.join()
     assert raised.value.sigval is signum
+
+
+@pytest.mark.parametrize("signum", HANDLED)
+def test_only_an_interruption_from_the_keyboard_is_a_keyboard_interrupt(start, signum):
+    start("sleep", [("1000",)])
+    with pytest.raises(SignalException) as raised:
+        os.kill(os.getpid(), signum)
+    assert isinstance(raised.value, KeyboardInterrupt) is (signum == signal.SIGINT)
+    assert pickle.loads(pickle.dumps(raised.value)).sigval is signum
 
 
 def test_a_signal_interrupts_the_program_between_waits(start):
@@ -246,22 +263,174 @@ except SignalException as error:
     assert ran.stdout == "SIGTERM [] True\n", ran.stderr
 
 
-def test_a_set_that_does_not_start_holds_no_signal_back(start, monkeypatch):
-    """A caller holds signals back until it knows the set; a keeper that starts nothing must not make that for ever."""
-    start("sleep", [("1000",)])  # from now on, signals raise
-    monkeypatch.setattr(context, "HELD_BACK_MAX_S", 0.0)
-    monkeypatch.setattr(KeeperClient, "is_started", property(lambda _: False, lambda *_: None), raising=False)
+def test_a_signal_between_two_sections_that_are_held_is_raised_at_the_next_wait(start):
+    start("sleep", [("1000",)])
+    done = []
+
+    def go_on():
+        with Held():
+            os.kill(os.getpid(), signal.SIGTERM)
+            done.append("held")
+        done.append("not raised at its end")
+        with Uninterrupted():
+            pass
+
+    with pytest.raises(SignalException):
+        go_on()
+    assert done == ["held", "not raised at its end"]
+
+
+def test_two_signals_in_one_section_are_two(start):
+    start("sleep", [("1000",)])
+
+    def section(*signals):
+        with Uninterrupted():
+            for signum in signals:
+                os.kill(os.getpid(), signum)
+
+    with pytest.raises(SignalException) as first:
+        section(signal.SIGTERM, signal.SIGINT)
+    with pytest.raises(SignalException) as second:
+        section()
+    assert (first.value.sigval, second.value.sigval) == (signal.SIGTERM, signal.SIGINT)
+
+
+# Sections that defer a signal
+
+
+def test_a_deferred_signal_is_raised_at_the_end_of_the_section(start):
     done = []
 
     def section():
-        with Uninterrupted():
+        with Deferred():
             os.kill(os.getpid(), signal.SIGTERM)
-            done.append("held back")
+            start("sleep", [("1000",)])
+            with Uninterrupted():
+                done.append("all of it")
+
+    handlers.install()
+    try:
+        with pytest.raises(SignalException):
+            section()
+    finally:
+        handlers.uninstall()
+    assert done == ["all of it"]
+
+
+def test_a_second_signal_is_not_deferred(start):
+    done = []
+
+    def section():
+        with Deferred():
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGINT)
+            done.append("more")
+
+    start("sleep", [("1000",)])
+    with pytest.raises(SignalException) as raised:
+        section()
+    assert (done, raised.value.sigval) == ([], signal.SIGINT)
+    with Uninterrupted():
+        pass  # nothing is left
+
+
+@pytest.mark.parametrize("is_held", [False, True], ids=["in a wait", "in a held section"])
+def test_a_signal_is_deferred_for_a_limited_time(start, monkeypatch, is_held):
+    """A set may never start, or somebody else's code may run in the section."""
+    monkeypatch.setattr(interruption, "DEFERRED_MAX_S", 0.01)
+    monkeypatch.setattr(KeeperClient, "is_started", property(lambda _: False, lambda *_: None), raising=False)
+
+    def section():
+        with Deferred():
+            if is_held:
+                with Uninterrupted():
+                    os.kill(os.getpid(), signal.SIGTERM)
+            else:
+                os.kill(os.getpid(), signal.SIGTERM)
             start("sleep", [("1000",)])
 
-    with pytest.raises(SignalException):
-        section()
-    assert done == ["held back"]
+    handlers.install()
+    try:
+        with pytest.raises(SignalException):
+            section()
+    finally:
+        handlers.uninstall()
+
+
+def test_a_start_that_fails_does_not_swallow_the_signal():
+    def section():
+        with Deferred():
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise OSError("no such program")
+
+    handlers.install()
+    try:
+        with pytest.raises(SignalException) as raised:
+            section()
+    finally:
+        handlers.uninstall()
+    assert str(raised.value.__cause__) == "no such program"
+
+
+@pytest.mark.parametrize("way", ["in a section that fails", "during an import"])
+def test_a_signal_that_nobody_has_raised_is_the_programs_when_the_last_set_closes(tmp_path, way):
+    """Its own handler gets it, and the next job does not."""
+    (tmp_path / "interrupted.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n")
+    script = f"""
+import os, select, signal, sys
+from holdfast.processes.interruption import Uninterrupted, handlers
+sys.path.insert(0, {str(tmp_path)!r})
+got = []
+read_end, write_end = os.pipe2(os.O_NONBLOCK)
+signal.signal(signal.SIGTERM, lambda *_: got.append("the program's"))
+signal.set_wakeup_fd(write_end)
+handlers.install()
+try:
+    if {way!r} == "during an import":
+        ours = {{"__name__": "holdfast.loading"}}
+        exec("def load():\\n    import interrupted", ours)
+        ours["load"]()
+    else:
+        with Uninterrupted():
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise OSError
+except OSError:
+    pass
+finally:
+    handlers.uninstall()
+while not got and select.select([read_end], [], [], 60)[0]:
+    pass
+print(got, handlers.pending)
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=90, check=False)
+    assert ran.stdout == '["the program\'s"] []\n', ran.stderr
+
+
+def test_a_forked_child_writes_its_signals_into_no_file_of_its_own(tmp_path):
+    """Another thread may fork while the main thread waits, and descriptors that were closed are used again."""
+    script = f"""
+import os, signal, threading
+from holdfast.agent.wait import Wait
+from holdfast.processes.interruption import handlers
+handlers.install()
+def fork():
+    pid = os.fork()
+    if pid == 0:
+        files = [os.open({str(tmp_path)!r} + f"/{{number}}", os.O_RDWR | os.O_CREAT) for number in range(8)]
+        signal.signal(signal.SIGUSR1, lambda *_: None)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        os._exit(any(os.pread(file, 1, 0) for file in files))
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    os.write(wakes, b"x")
+read_end, wakes = os.pipe()
+wait = Wait()
+wait.add(read_end)
+threading.Thread(target=fork).start()
+wait.run()
+handlers.uninstall()
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.stdout == "0\n", ran.stderr
 
 
 def test_another_listener_for_signals_is_told_as_well(start):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -13,8 +14,10 @@ import pytest
 from freezer_cgroup import FreezerGroup
 from liveness import status, wait_for_end
 
+from holdfast.errors.tree import InfrastructureError
 from holdfast.processes import DefaultLogsSpecs, start_processes
-from holdfast.processes.keeper_client import KeeperClient
+from holdfast.processes.keeper_client import KeeperClient, LostTemplateError
+from holdfast.processes.launch import Launch
 
 pytestmark = pytest.mark.usefixtures("image", "nothing_left")
 
@@ -96,6 +99,25 @@ def test_a_keeper_that_cannot_be_continued_is_killed_and_the_workers_with_it(sto
     os.kill(relative, signal.SIGKILL)
 
 
+def test_no_signal_is_sent_to_the_keeper_of_a_set_that_another_thread_has_closed(stopped, monkeypatch):
+    """Its pid may be another process's by then, and the number of its descriptor another file's."""
+    context, pids = stopped
+    keeper = context._keeper
+    sent = []
+    hear_until = keeper._hear_until
+
+    def close_meanwhile(*args):
+        context.close(timeout=0)
+        monkeypatch.setattr(keeper, "_hear_until", hear_until)
+        monkeypatch.setattr(KeeperClient, "_signal_keeper", lambda _, signum: sent.append(signum))
+        return False
+
+    monkeypatch.setattr(keeper, "_hear_until", close_meanwhile)
+    keeper.enforce_fence()
+    assert sent == []
+    assert wait_for_end(pids) == []
+
+
 def test_a_fence_that_was_renewed_while_the_keeper_was_stopped_holds(stopped):
     context, pids = stopped
     context.fence(time.monotonic() + 0.2)
@@ -151,6 +173,54 @@ def test_a_killed_keeper_leaves_no_process_of_a_workers_session(post):
         assert wait_for_end(pids) == []
     finally:
         context.close(timeout=0)
+
+
+class LostTemplate:
+    """Forks a process that has the keeper's ends, and does not say so. `live` is what that process does."""
+
+    def __init__(self, live):
+        self._live = live
+        self.pid = 0
+
+    def is_ready(self):
+        return True
+
+    def fork_keeper(self, launches, ends, fds, will):
+        commands, _, _ = ends
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.closerange(3, min(ends))
+            for fd in set(range(min(ends), 256)) - set(ends):
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+            self._live(commands)
+            os._exit(0)
+        raise LostTemplateError
+
+
+def test_a_set_that_a_lost_template_may_have_forked_is_gone_before_another_can_start(tmp_path):
+    ended = tmp_path / "ended"
+
+    def live(commands):
+        assert os.read(commands, 1) == b"", "the agent lets go of it"
+        ended.touch()
+
+    template = LostTemplate(live)
+    with pytest.raises(LostTemplateError):
+        KeeperClient([Launch(0, ["true"], {}, "", "", [])], template=template)
+    assert ended.exists()
+    os.waitpid(template.pid, 0)
+
+
+def test_a_set_that_a_lost_template_has_forked_and_that_does_not_end_is_an_error(monkeypatch):
+    monkeypatch.setattr("holdfast.processes.keeper_client.LOST_WAIT_S", 0.05)
+    template = LostTemplate(lambda _: signal.pause())
+    try:
+        with pytest.raises(InfrastructureError, match="no other set may run beside it"):
+            KeeperClient([Launch(0, ["true"], {}, "", "", [])], template=template)
+    finally:
+        os.kill(template.pid, signal.SIGKILL)
+        os.waitpid(template.pid, 0)
 
 
 @pytest.fixture

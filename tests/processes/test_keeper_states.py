@@ -116,13 +116,20 @@ def test_who_outlives_the_grace_is_killed_and_in_the_end_named(steps):
 
 def test_a_fence_ends_a_set_without_grace_and_says_so():
     life, effects = walk((5.0, FencePassed()))
-    assert effects == [(TELL_STOPPING_ALL, 0), (TELL_FENCED, 0), (KILL, SIGKILL)]
+    assert effects == [(TELL_STOPPING_ALL, 0), (KILL, SIGKILL), (TELL_FENCED, 0)]
     assert (life.phase, life.deadline) == (KILLING, 5.0 + KILL_WAIT_S)
+
+
+def test_a_fence_kills_before_it_is_told():
+    """The agent's guard of the fence ends when it is told, and the keeper may be stopped in between."""
+    _, effects = walk((5.0, FencePassed()))
+    kinds = [kind for kind, _ in effects]
+    assert kinds.index(KILL) < kinds.index(TELL_FENCED)
 
 
 def test_a_fence_in_a_stop_does_not_tell_it_again():
     _, effects = walk(stopped(), (101.0, FencePassed()))
-    assert effects == [(TELL_FENCED, 0), (KILL, SIGKILL)]
+    assert effects == [(KILL, SIGKILL), (TELL_FENCED, 0)]
 
 
 @pytest.mark.parametrize("steps", [[], [stopped()], [stopped(), (101.0, ChildrenChanged(0))]])

@@ -243,8 +243,9 @@ def test_local_ranks_with_gaps(tmp_path):
 
 def test_a_directory_that_cannot_be_made_is_an_input_error_with_path_and_reason(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"cannot make the log directory .*file': File exists"):
+    with pytest.raises(InputError, match=r"cannot make the log directory .*file': File exists") as raised:
         DefaultLogsSpecs(str(tmp_path / "file"))
+    assert isinstance(raised.value, NotADirectoryError)
     with pytest.raises(InputError, match=r"file/below': Not a directory"):
         DefaultLogsSpecs(str(tmp_path / "file" / "below"))
     specs = DefaultLogsSpecs(str(tmp_path / "logs"))

@@ -7,12 +7,14 @@ import os
 import pytest
 
 from holdfast.processes.postmortem import (
+    BAR_MAX_BYTES,
     END_MAX_BYTES,
     END_SUFFIX,
     PAGE_VARIABLE,
     STACKS_SUFFIX,
     crash_stacks,
     end_of,
+    end_of_log,
     has_ended_well,
 )
 
@@ -40,6 +42,17 @@ def test_the_end_of_a_long_file(tmp_path):
     (tmp_path / "log").write_text("x" * 100_000 + "the end")
     assert end_of(str(tmp_path / "log")) == ("x" * 100_000 + "the end")[-END_MAX_BYTES:]
     assert end_of(str(tmp_path / "log"), 7) == "the end"
+
+
+def test_a_progress_bar_does_not_push_out_the_lines_before_it_in_a_log(tmp_path):
+    path, frame = tmp_path / "log", "\r" + "#" * 99
+    path.write_text("important line\n" + frame * 10_000)
+    assert end_of_log(str(path)) == f"important line\n{frame[1:]}"
+    path.write_text("important line\n" + frame * (BAR_MAX_BYTES // 100 + 1))
+    assert end_of_log(str(path)) == frame[1:]
+    path.write_text("x" * 100_000 + "the end\r\n")
+    assert end_of_log(str(path)) == ("x" * 100_000 + "the end\r\n")[-END_MAX_BYTES:]
+    assert end_of_log(str(tmp_path / "missing")) == ""
 
 
 def test_bytes_that_are_no_text_are_escaped(tmp_path):

@@ -201,6 +201,24 @@ def test_only_the_beginning_of_a_log_is_read_to_know_it(tmp_path):
 
 
 def test_a_few_bytes_of_a_log_are_read_to_know_it(tmp_path):
-    written = written_runs.WrittenNode(tmp_path, job="beef").line("x" * PEEK_MAX_BYTES).starts()
-    found = identity_of(RunDirectory(written.directory))
+    written = written_runs.WrittenNode(tmp_path, job="beef")
+    for _ in range(PEEK_MAX_LINES // 2):
+        written.line("x" * (2 * PEEK_MAX_BYTES // PEEK_MAX_LINES))
+    found = identity_of(RunDirectory(written.starts().directory))
     assert (found.agent, found.job, found.owner) == (written.agent, "", os.geteuid())
+
+
+@pytest.mark.parametrize("arguments", [2_500, 50_000])
+def test_a_line_that_is_too_long_does_not_hide_whose_a_log_is(arguments, tmp_path):
+    """As versions wrote it that kept all of a command."""
+    command = [f"shard-{number:05}-of-02500.tar.zst" for number in range(arguments)]
+    written = written_runs.WrittenNode(tmp_path, job="beef", command=command).starts(nodes=4)
+    found = identity_of(RunDirectory(written.directory))
+    assert (found.run_id, found.job, found.nodes) == ("job7", "beef", 4)
+
+
+def test_a_log_without_an_end_of_line_is_nobodys(tmp_path):
+    written = written_runs.WrittenNode(tmp_path)
+    os.truncate(written.path, 0)
+    os.truncate(written.path, 1 << 40)
+    assert identity_of(RunDirectory(written.directory)).run_id == ""

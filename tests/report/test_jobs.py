@@ -24,6 +24,15 @@ LOOK_AGAIN_S = 0.02
 
 GOOD = "print('fine')\n"
 BAD = "raise ValueError('loss is nan')\n"
+LOSES_ITS_RUN = """
+import os, shutil, sys
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    shutil.rmtree(os.path.abspath(os.environ["TORCHELASTIC_ERROR_FILE"] + "/../../.."))
+    raise KeyError("first")
+print("up", flush=True)
+sys.stdin.read()
+raise ValueError("loss is nan")
+"""
 UNTIL_TOLD = "import sys\nprint('up', flush=True)\nsys.stdin.read()\n"
 
 
@@ -154,8 +163,29 @@ def test_a_job_that_runs_and_then_is_killed(start, tmp_path, capsys):
     assert "The agent was lost: it or its machine was killed." in text
 
 
+def test_a_run_that_lost_its_directory_is_found_reported_and_asked_in_its_new_one(start, tmp_path, capsys):
+    options = ("--rdzv-id", "job7", "--max-restarts", "1", "--log-dir", str(tmp_path / "logs"))
+    job = start("job.py", LOSES_ITS_RUN, *options, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert job.stdout.readline() == "up\n"
+    (events,) = (tmp_path / "logs").glob("*/events.jsonl")
+    directory = events.parent  # in the lost one, there may be the error file that the first worker still left
+    assert main(["stacks", "job7"]) == 0
+    assert f"kept in {directory}/stacks/" in capsys.readouterr().out
+    assert in_json(capsys, "job7")["outcome"] == "running"
+    job.communicate(timeout=DEADLINE_S)
+    report = in_json(capsys, "job7")
+    assert (report["outcome"], report["verdict"]["cause"]["exception"]) == ("failed", "ValueError")
+    (node,) = report["nodes"]
+    assert node["directory"] == str(directory)
+    assert [attempt["outcome"] for attempt in node["attempts"]] == ["failed", "failed"]
+    assert [failure["kind"] for failure in node["attempts"][0]["failures"]] == ["exception"]
+    (warning,) = report["warnings"]
+    assert "was removed or replaced while the run used it" in warning["text"]
+    assert list((tmp_path / "logs").glob("*/events.jsonl")) == [events]
+
+
 def test_nodes_that_were_told_their_ranks_are_one_job_and_the_next_is_another(start, tmp_path, capsys):
-    """They share no id: the same master, size and command at the same time make them one job."""
+    """They meet in a store, and share the job's id."""
     port = free_port()
     for _ in range(2):
         nodes = [
@@ -175,6 +205,9 @@ def test_nodes_that_were_told_their_ranks_are_one_job_and_the_next_is_another(st
         ]
         for node in nodes:
             assert node.stdout.readline() == "up\n"
+        for node in nodes:  # all of them first: one that is done waits for the others
+            node.stdin.close()
+            node.stdin = None
         for node in nodes:
             node.communicate(timeout=DEADLINE_S)
             assert node.returncode == 0
@@ -183,7 +216,8 @@ def test_nodes_that_were_told_their_ranks_are_one_job_and_the_next_is_another(st
         report = in_json(capsys, *words)
         assert [node["group_rank"] for node in report["nodes"]] == [0, 1], words
         assert (report["outcome"], report["nodes_at_once"]) == ("succeeded", 2)
-        assert any("share no job id" in note for note in report["notes"])
+        assert report["job"]
+        assert not any("share no job id" in note for note in report["notes"])
     assert any(note.startswith("1 more job has the run id 'none'") for note in in_json(capsys, "none")["notes"])
     assert main(["runs", "--json"]) == 0
     assert [each["agents"] for each in json.loads(capsys.readouterr().out)] == [2, 2]

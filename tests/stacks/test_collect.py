@@ -233,6 +233,18 @@ def test_the_time_is_bounded(start_worker, post, timeout_s, monkeypatch):
     assert time.monotonic() - begin < timeout_s + 5
 
 
+def test_the_caller_can_do_something_else_meanwhile(start_worker, post, monkeypatch):
+    """While a worker may still answer, and before each look from outside, which blocks."""
+    calls = []
+    workers = {rank: start_worker(DEAF) for rank in range(2)}
+    post.lines(2)
+    looked = []
+    monkeypatch.setattr(collecting, "spy", lambda *_: looked.append(len(calls)) or "")
+    monkeypatch.setattr(collecting, "ANSWER_MAX_S", 5 * collecting.STEP_S)
+    collect(workers, meanwhile=lambda: calls.append(1))
+    assert 1 < looked[0] < looked[1] == len(calls)
+
+
 def test_stacks_of_any_size_are_cut_to_what_is_kept(start_worker, post):
     worker = start_worker("""
         import threading, time

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.stacks.parse import Frame, parse
+from holdfast.stacks.parse import LINE_MAX_CHARS, Frame, parse
 
 FAULTHANDLER = """\
 Thread 0x00007f8a480626c0 (most recent call first):
@@ -106,6 +106,14 @@ def test_stacks_that_end_anywhere_are_understood_as_far_as_they_go(text):
     for end in range(len(text)):
         stacks = parse(text[:end])
         assert len(stacks.threads) <= len(whole.threads)
+
+
+@pytest.mark.parametrize("piece", [" (", " (:1", "a (", '", line 1', '"', "] (most recent call first):"])
+@pytest.mark.parametrize("begin", ["    a", '  File "', "Thread 0x1 [", 'Thread 1 ("'])
+def test_no_line_takes_long(begin, piece):
+    """A node may send stacks of a mebibyte: an expression that takes quadratic time would take minutes for them."""
+    line = begin + piece * ((LINE_MAX_CHARS - len(begin)) // len(piece))
+    parse("\n".join([line] * 1024))
 
 
 @given(st.text())

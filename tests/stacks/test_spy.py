@@ -11,8 +11,9 @@ import sys
 import pytest
 from liveness import status
 
+from holdfast.stacks import spy as spying
 from holdfast.stacks.parse import parse
-from holdfast.stacks.spy import PY_SPY, REASON_MAX_CHARS, find_py_spy, spy
+from holdfast.stacks.spy import PY_SPY, REASON_MAX_CHARS, SPY_MAX_S, find_py_spy, spy
 
 ENOUGH_S = 60.0
 
@@ -100,6 +101,22 @@ def test_a_py_spy_that_says_nothing_has_seen_no_threads(asleep, stand_in):
 def test_a_py_spy_that_takes_too_long_is_given_up(asleep, stand_in):
     stand_in("exec sleep 1000")
     assert parse(spy(asleep, 0.0)).source == "the kernel; py-spy took too long"
+
+
+def test_all_attempts_at_a_process_have_one_limit(asleep, stand_in, monkeypatch):
+    """The agent does nothing else meanwhile."""
+    stand_in("exit 1")
+    clock, limits = [0.0], []
+
+    def run(*_, timeout, **__):
+        limits.append(timeout)
+        clock[0] += timeout / 2
+        return subprocess.CompletedProcess((), 1, b"", b"")
+
+    monkeypatch.setattr(spying.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(spying.subprocess, "run", run)
+    spy(asleep, ENOUGH_S)
+    assert limits == [SPY_MAX_S, SPY_MAX_S / 2]
 
 
 def test_a_py_spy_that_cannot_be_run_is_named(asleep, stand_in):

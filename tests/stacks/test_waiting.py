@@ -188,3 +188,11 @@ def test_a_source_line_of_the_innermost_frame_is_a_weak_sign(call):
 def test_a_source_line_that_only_names_a_wait_is_none():
     stacks = text("/srv/train.py:11 step", remarks="# line: waiting = queue.wait_time\n")
     assert position(parse(stacks)) == Position(Stance.ELSEWHERE)
+
+
+@pytest.mark.parametrize("name", ["wait", "reduce", "allreduce", "new_group", "barrier"])
+@pytest.mark.parametrize("file", [C10D, f"{SITE}/torch/distributed/fsdp/x.py", f"{SITE}/horovod/x.py"])
+def test_no_name_takes_long(file, name):
+    """A node may send stacks of a mebibyte: an expression that takes quadratic time would take long for them."""
+    stacks = text(*[f"{file}:1 _new_{name * (3_000 // len(name))}-"] * 300)
+    assert position(parse(stacks)).stance in Stance

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.stacks.wire import HOST_MAX_CHARS, NODE_MAX_BYTES, STACKS_MAX_BYTES, RankStacks, decode, encode
+from holdfast.stacks.wire import (
+    HOST_MAX_CHARS,
+    NODE_MAX_BYTES,
+    REFUSED,
+    STACKS_MAX_BYTES,
+    RankStacks,
+    decode,
+    encode,
+)
 
 
 def test_what_was_encoded_is_decoded():
@@ -66,10 +74,16 @@ def test_what_is_beyond_a_limit_is_refused(told):
         decode(msgspec.msgpack.encode(plain))
 
 
-@pytest.mark.parametrize("data", [b"\x81\x00\x83\xa4host\xa1\xff\xa3pid\x01\xa4text\xa0", b"\x91" * 100_000, b""])
+@pytest.mark.parametrize("data", [b"\x81\x00\x83\xa4host\xa1\xff\xa3pid\x01\xa4text\xa0", b"\x91" * 100_000])
 def test_bytes_that_msgspec_stumbles_over_are_a_value_error(data):
     with pytest.raises(ValueError, match="not the stacks of a node"):
         decode(data)
+
+
+def test_a_node_that_refuses_to_tell_has_not_ended():
+    with pytest.raises(ValueError, match="asked too often"):
+        decode(REFUSED)
+    assert encode({}) != REFUSED
 
 
 def test_the_name_of_a_host_is_a_visible_line():

@@ -49,14 +49,15 @@ def view_of(
     short=None,
     refused=(),
     programs=None,
+    ranks=None,
     created=None,
     seen_at=None,
     seated_at=None,
 ):
     """A view that holds these records; `nodes` are node ids, and the newest generation that each has stopped;
-    `failures` by node, in the order in which the store heard of them. `programs` are by node what each runs, `created`
-    the revisions at which they came, if not the generation's own, `seen_at` when this view first showed them, and
-    `seated_at` when they became members.
+    `failures` by node, in the order in which the store heard of them. `programs` are by node what each runs, `ranks`
+    what each asks for, `created` the revisions at which they came, if not the generation's own, `seen_at` when this
+    view first showed them, and `seated_at` when they became members.
     """
     values = {}
     if leader:
@@ -67,7 +68,8 @@ def view_of(
             values[key] = encode(record)
     if is_whole:
         for node, stopped in (nodes or {}).items():
-            there = replace(offer(node[0], 29500), stopped=stopped, failure=(failures or {}).get(node))
+            there = offer(node[0], 29500, (ranks or {}).get(node, -1))
+            there = replace(there, stopped=stopped, failure=(failures or {}).get(node))
             there = replace(there, fingerprint=Fingerprint(program=(programs or {}).get(node, "")))
             values[KEYS.node(node)] = encode(there)
             values[KEYS.alive_of(node)] = b""

@@ -21,6 +21,10 @@ def double(value):
     return 2 * value
 
 
+def scaled(value, *, factor):
+    return factor * value
+
+
 def environment(*names):
     return [os.environ.get(name) for name in names]
 
@@ -99,6 +103,19 @@ def report_signal(post):
     def handle(signum, _frame):
         tell(post, f"{signal.Signals(signum).name} {time.monotonic_ns()}")
         sys.exit(0)
+
+    signal.signal(signal.SIGTERM, handle)
+    signal.signal(signal.SIGINT, handle)
+    tell(post, f"ready {os.getpid()}")
+    while True:
+        time.sleep(0.1)  # a signal that comes just before signal.pause() would be slept through
+
+
+def outlive_signals(post):
+    """Say when we are ready, then which signals come. None of them ends us."""
+
+    def handle(signum, _frame):
+        tell(post, f"{signal.Signals(signum).name} {os.getpid()}")
 
     signal.signal(signal.SIGTERM, handle)
     signal.signal(signal.SIGINT, handle)

@@ -3,7 +3,8 @@
 It connects to the socket, says in one JSON line who it is and what it was started with, and obeys lines from there.
 Whatever else befalls it is one more line. It needs the standard library only and talks to nobody else.
 
-Commands: `exit CODE`, `raise TEXT`, `kill SIGNAL` (itself), `print TEXT`, and `deaf` (SIGTERM no longer ends it).
+Commands: `exit CODE`, `raise TEXT`, `kill SIGNAL` (itself), `print TEXT`, `ask-store` (the workers' store at
+MASTER_PORT), and `deaf` (SIGTERM no longer ends it).
 With the word `deaf` on its command line it is so from the start.
 """
 
@@ -14,11 +15,14 @@ import os
 import select
 import signal
 import socket
+import struct
 import sys
 import time
 
 LIFE_MAX_S = 600
 """Nobody waits that long for this; whoever started it is gone."""
+
+VALIDATE, PING, MAGIC, NONCE = 0, 13, 0x3C85F7CE, b"ping"
 
 _KEPT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _KEPT_PREFIXES = ("LOCAL_", "GROUP_", "ROLE_", "TORCHELASTIC_", "HOLDFAST_")
@@ -53,6 +57,8 @@ class Worker:
     def obey(self, command, argument):
         if command == "deaf":
             self._is_deaf = True
+        elif command == "ask-store":
+            self.ask_store()
         elif command == "print":
             print(argument, flush=True)
         elif command == "exit":
@@ -68,6 +74,14 @@ class Worker:
         else:
             raise ValueError(f"no command {command!r}")
         self.say("done", command=command)
+
+    def ask_store(self):
+        """Greet the workers' store as torch does, and wait for its answer."""
+        ping = bytes([PING]) + NONCE
+        with socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))) as store:
+            store.sendall(bytes([VALIDATE]) + struct.pack("<I", MAGIC) + ping)
+            answer = store.recv(len(NONCE), socket.MSG_WAITALL)
+        assert answer == NONCE, answer
 
     def run(self):
         said = b""

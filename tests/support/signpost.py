@@ -18,6 +18,10 @@ class Signpost:
         self._fd = os.open(self.path, os.O_RDWR | os.O_NONBLOCK)  # also for writing: so it never ends
         self._data = b""
 
+    def fileno(self) -> int:
+        """Readable when something was written that `line` has not read."""
+        return self._fd
+
     def line(self) -> str:
         """The next line, waited for."""
         deadline = time.monotonic() + DEADLINE_S

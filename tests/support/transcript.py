@@ -1,6 +1,7 @@
 """Transcripts: what happens to a group of nodes, and everything that they do about it, as text that people read.
 
-A transcript has comments (``#``), settings, and events (``>``). Under each event stands all that it leads to: what the
+A transcript has comments (``#``), settings, and events (``>``). With the setting ``given ranks``, every node was told its
+rank: hosts ask for the ranks that events give them. Under each event stands all that it leads to: what the
 store then holds (``+`` and ``-``) and what each node does. Messages take no time, so what stands there is one of
 many orders that are possible, always the same one.
 
@@ -58,6 +59,7 @@ class Stage:
                 min_nodes=int(low),
                 max_nodes=int(high or low),
                 max_restarts=int(given.pop("restarts", "0")),
+                has_given_ranks=given.pop("given", "") == "ranks",
                 **{f"{name}_s": float(value) for name, value in given.items()},
             ),
             flavour=flavour,

@@ -10,7 +10,8 @@ import sys
 import pytest
 from liveness import exists, footprint, settle
 
-from holdfast.processes.keeper_client import NoTemplateError
+from holdfast.processes.keeper_client import KeeperClient, LostTemplateError, NoTemplateError
+from holdfast.processes.launch import Launch
 from holdfast.warm import template as module
 from holdfast.warm.template import Template
 
@@ -94,6 +95,44 @@ def test_one_whose_parent_is_another_by_now_ends(tmp_path, monkeypatch):
         template.start()
     assert not template.is_ready()
     template.close()
+
+
+def test_an_answer_that_came_in_time_is_read_however_late_the_agent_looks(actor):
+    """The agent was stopped meanwhile."""
+    template = actor(f"{IMPORTED}time.sleep(1000)")
+    template.start()
+    assert select.select([template._control], [], [], 60)[0]
+    assert template._receive(0.0)[0] == {"modules": "1"}
+
+
+def test_imports_that_are_told_without_end_are_not_waited_for_any_longer(actor, monkeypatch):
+    monkeypatch.setattr(module, "IMPORTS_MAX_S", 0.5)
+    template = actor("while True: control.send(b'importing\\0slow_of_test')")
+    template.start()
+    assert not template.is_ready()
+    assert template.pid == -1
+
+
+FORKS_AND_SAYS_NOTHING = """
+_, fds, _, _ = socket.recv_fds(control, 65536, 250)
+if os.fork() == 0:
+    os.setsid()  # as a keeper does, which outlives its template
+    control.close()
+    brief, directory, commands, reports, shared = fds
+    os.read(commands, 1)
+    open({ended!r}, "w").close()
+os._exit(0)
+"""
+
+
+def test_a_set_that_one_has_forked_without_an_answer_is_gone_before_the_cold_start(actor, tmp_path):
+    ended = tmp_path / "ended"
+    template = actor(IMPORTED + FORKS_AND_SAYS_NOTHING.format(ended=str(ended)))
+    template.start()
+    template._wait_for_imports()
+    with pytest.raises(LostTemplateError):
+        KeeperClient([Launch(0, ["true"], {}, "", "", [])], template=template)
+    assert ended.exists()
 
 
 def test_one_that_refuses(actor):

@@ -314,11 +314,13 @@ def test_stopped_it_leaves_nothing(path, log, sleeper, in_thread):
     process.wait()
 
 
-def test_started_once_only(make_server):
+def test_started_twice_it_runs_once(make_server, log):
     server = make_server()
     server.start()
-    with pytest.raises(RuntimeError, match="was started before"):
-        server.start()
+    thread = server._thread
+    server.start()
+    assert server._thread is thread
+    assert [name for name, _ in log.events] == ["watchdog started"]
 
 
 def test_the_parameters_are_torchs(path):

@@ -131,3 +131,10 @@ def test_without_a_watchdog_the_error_says_how_to_get_one(monkeypatch, value):
     with pytest.raises(RuntimeError, match=r"call holdfast\.watchdog\.configure\(client\) first"), expires(1):
         entered.append(True)
     assert entered == []
+
+
+def test_configured_to_none_there_is_no_client(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHELASTIC_TIMER_FILE", str(tmp_path / "pipe"))
+    configure(None)
+    with pytest.raises(RuntimeError, match=r"call holdfast\.watchdog\.configure\(client\) first"), expires(60, "s"):
+        pass

@@ -109,6 +109,19 @@ input()
     assert worker.stdout.readline() == "drained\n"
 
 
+def test_a_request_that_came_before_the_page_is_found(run, path):
+    """The program was still importing when the agent asked."""
+    assert request_stop(path, "drained", time.monotonic_ns() + 60 * 10**9)
+    worker = run("""
+from holdfast import worker
+print(worker.stop_requested(), worker.stop_reason(), 0 < worker.time_left_s() <= 60, flush=True)
+worker.on_stop(lambda reason: print(reason, flush=True))
+input()
+""")
+    assert worker.stdout.readline() == "True drained True\n"
+    assert worker.stdout.readline() == "drained\n"
+
+
 def test_alone_all_of_it_works(run):
     script = """
 from holdfast import worker

@@ -3,11 +3,11 @@
 ```
              StartSet              one failed
   MEETING ───────────► RUNNING ──────────────► FAILING
-     ▲                 │  │  │                    │ all gone
-     │ RestartSet      │  │  │ asked to end       ▼
-     ├─── DRAINING ◄───┼──┘  │               judged: RestartSet, PauseUntil or Finish
-     ├─── PAUSED       │     └─ all succeeded
-     └─── WAITING ◄────┘
+     ▲                  │  │                    │ │ │ all gone
+     │ RestartSet       │  │    asked to end    │ │ ▼
+     ├─── DRAINING ◄────┼──┴────────────────────┘ │ judged: RestartSet, PauseUntil or Finish
+     ├─── PAUSED        │     all succeeded       │
+     └─── WAITING ◄─────┴─────────────────────────┘
              │ all nodes are done
              ▼
            ENDED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from holdfast.agent.state import WorkerState
-from holdfast.record import Frozen
+from holdfast.record_types import Frozen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

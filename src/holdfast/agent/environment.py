@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from holdfast.agent.group import Worker, WorkerGroup, WorkerSpec
 
-HEALTH_CHECK_PORT = "TORCHELASTIC_HEALTH_CHECK_PORT"
+TORCHELASTIC_HEALTH_CHECK_PORT = "TORCHELASTIC_HEALTH_CHECK_PORT"
 """The agent's own variable that asks for a health check: a port, or an address and a port."""
 
 

@@ -32,6 +32,7 @@ class EventWriter:
         self._held: list[Callable[[], Event | RecordedEvent]] = []
         self._log: EventLog | None = None
         self._holders = 0
+        self._opening: dict[str, Callable[[], RecordedEvent]] = {}
 
     def open(self, path: str | None) -> None:
         """Start writing events: to the handler and, if `path` is given, to that file."""
@@ -42,6 +43,11 @@ class EventWriter:
             for make in self._held:
                 self._log.write(make())
             self._held.clear()
+
+    def move(self, path: str) -> None:
+        """Continue in another file, because the first one is lost. It begins with the events that begin a file."""
+        if self._log is not None:
+            self._log.move(path, [make() for make in self._opening.values()])
 
     def hold(self) -> None:
         """Keep the file open until `let_go` was called as often: by a run, and by a caller who adds an event."""
@@ -71,8 +77,11 @@ class EventWriter:
             else:
                 self._log.write(event)
 
-    def keep(self, make: Callable[[], RunEvent]) -> None:
-        """Record an event of the run, in the run's file only. `make` is called when the event is written."""
+    def keep(self, make: Callable[[], RunEvent], *, opening: str = "") -> None:
+        """Record an event of the run, in the run's file only. `make` is called when the event is written.
+
+        If `opening` is given, another file begins with this event, too, until one with the same `opening` replaces it.
+        """
         now, monotonic, group_rank = time.time(), time.monotonic(), self._group.group_rank
 
         def recorded() -> RecordedEvent:
@@ -87,10 +96,16 @@ class EventWriter:
                 group_rank=group_rank,
             )
 
+        if opening:
+            self._opening[opening] = recorded
         if self._log is None:
             self._held.append(recorded)
         else:
             self._log.write(recorded())
+
+    def drop_opening(self, opening: str) -> None:
+        """No other file begins with this event any more."""
+        self._opening.pop(opening, None)
 
     @contextmanager
     def timed(self, state: str) -> Iterator[None]:

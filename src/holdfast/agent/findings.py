@@ -1,11 +1,11 @@
-"""What an agent finds out about a failed worker beyond its exit, and the one place where that completes the failure.
+"""What an agent finds out about a failed worker beyond its exit, and how that completes the failure.
 
-A `Failure` is diagnosed when the exit arrives and is frozen. `complete` makes a new one; nothing else amends it.
+A `Failure` is diagnosed when the exit arrives, and is frozen. `complete` makes a new one; nothing else amends it.
 """
 
 from __future__ import annotations
 
-from holdfast.record import Frozen
+from holdfast.record_types import Frozen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class Findings(Frozen):
-    """What an agent knows of a failed worker, beside its exit and what it left behind.
+    """What an agent knows about a failed worker beyond its exit and the files that it left.
 
     Attributes:
-        timer: the section whose timer expired, so that the watchdog ended the worker; None if it did not.
-        place: the line of the user's code that the worker was at then.
-        accusation: who did not wait for the others, of a worker that waited for its peers in vain.
-        survivors: where the workers were that were stopped because of it, one line for each place.
+        timer: the section whose timer expired and made the watchdog end the worker; None if no timer expired.
+        place: the line of the user's code at which the timer expired.
+        accusation: which workers were not waiting, if this worker waited for its peers in vain; "" if unknown.
+        survivors: where the other workers were when they were stopped because of this failure, one line for each place.
     """
 
     timer: str | None = None
@@ -36,7 +36,7 @@ class Findings(Frozen):
 
 
 def complete(failure: Failure, findings: Findings) -> Failure:
-    """The failure with all findings. A failure that the worker has recorded itself keeps its kind and its message."""
+    """The failure with all findings. A failure that the worker recorded itself keeps its kind and its message."""
     if findings.timer is not None and not failure.error_file:
         from holdfast.errors.kind import FailureKind
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.agent.state import WorkerState
-from holdfast.record import like_dataclass
+from holdfast.record_types import like_dataclass
 from holdfast.settings import JobSettings
 
 TYPE_CHECKING = False
@@ -71,7 +71,7 @@ class WorkerSpec:
             entrypoint = fn
         for problem, wrong in (
             (f"{local_world_size} workers on a node; must be at least 1", local_world_size < 1),
-            (f"a monitor interval of {monitor_interval} s; must be more than 0", monitor_interval <= 0),
+            (f"a monitor interval of {monitor_interval} s; must be more than 0", not monitor_interval > 0),
             (f"{max_restarts} restarts; must be 0 or more", max_restarts < 0),
             ("neither a function nor a command to run", not entrypoint),
         ):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from holdfast.agent.environment import HEALTH_CHECK_PORT
+from holdfast.agent.environment import TORCHELASTIC_HEALTH_CHECK_PORT
 from holdfast.logger import get_logger
 
 TYPE_CHECKING = False
@@ -32,7 +32,8 @@ log = get_logger(__name__)
 
 
 class HealthCheckServer:
-    """Answers every GET: 200 if `alive_callback`, the Unix time of the last progress, is at most `timeout` s old.
+    """Answers every GET: 200 if `alive_callback`, the Unix time of the last progress, is at most `timeout` s old, and
+    503 otherwise, also if the callback fails.
 
     Listens on `host` (by default all addresses of this machine, because checks come from outside) and `port` (0 for a
     free one; see `port` after `start`). The body is a JSON object with `healthy`, `last_progress_age_s` and
@@ -49,6 +50,7 @@ class HealthCheckServer:
         self._listener: socket.socket | None = None
         self._thread: threading.Thread | None = None
         self._wake: tuple[int, int] = (-1, -1)
+        self._has_told = False
 
     @property
     def alive_callback(self) -> Callable[[], float]:
@@ -89,14 +91,23 @@ class HealthCheckServer:
             os.close(fd)
 
     def answer(self) -> tuple[int, dict[str, object]]:
-        """The status and body of an answer given now."""
-        age_s = max(0.0, time.time() - self._alive_callback())
-        healthy = age_s <= self._timeout
+        """The status and body of an answer given now. If the callback fails, the age is None, and that is unhealthy."""
+        try:
+            age_s = round(max(0.0, time.time() - self._alive_callback()), 3)
+        except Exception as error:  # noqa: BLE001 - it is the user's, and must not end the thread that answers
+            self._tell_of(error)
+            age_s = None
+        healthy = age_s is not None and age_s <= self._timeout
         return (200 if healthy else 503), {
             "healthy": healthy,
-            "last_progress_age_s": round(age_s, 3),
+            "last_progress_age_s": age_s,
             "timeout_s": self._timeout,
         }
+
+    def _tell_of(self, error: Exception) -> None:
+        if not self._has_told:
+            self._has_told = True
+            log.warning("the health check is unhealthy: its callback failed: %r", error)
 
     def _serve(self) -> None:
         """Serve all clients in one thread, which sleeps while there are none."""
@@ -195,7 +206,7 @@ def open_health_check(text: str, alive_callback: Callable[[], float]) -> HealthC
     """
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or len(port) > PORT_MAX_DIGITS or int(port) > PORT_MAX:
-        log.warning("no health check: %s=%r is not a port number", HEALTH_CHECK_PORT, text)
+        log.warning("no health check: %s=%r is not a port number", TORCHELASTIC_HEALTH_CHECK_PORT, text)
         return None
     server = create_healthcheck_server(alive_callback, int(port), HEALTH_CHECK_TIMEOUT_S, host.strip("[]"))
     try:
@@ -203,5 +214,7 @@ def open_health_check(text: str, alive_callback: Callable[[], float]) -> HealthC
     except OSError as error:
         from holdfast.errors.tree import InputError
 
-        raise InputError(f"{HEALTH_CHECK_PORT}={text}: cannot listen there: {error.strerror or error}") from error
+        raise InputError(
+            f"{TORCHELASTIC_HEALTH_CHECK_PORT}={text}: cannot listen there: {error.strerror or error}"
+        ) from error
     return server

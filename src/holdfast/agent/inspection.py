@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import select
 import time
+from collections import deque
 from contextlib import suppress
 
 from holdfast.agent.ranks import place_of
@@ -19,7 +20,7 @@ from holdfast.run_directory import stacks_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from holdfast.agent.group import WorkerGroup
     from holdfast.agent.hang import Hang
@@ -36,7 +37,7 @@ ANSWER_MAX_S = 20.0
 """How long a node waits for the answers of the others."""
 
 GLANCE_S = 1.0
-"""The interval at which that wait checks whether there is still a reason for it."""
+"""The interval at which that wait checks whether there is still a reason for it, and reads the workers' timers."""
 
 ASK_AGAIN_S = 0.5
 """How long a node waits before it asks again, if another node is asking."""
@@ -49,10 +50,13 @@ TIMEOUT_ANSWER_MAX_S = 3.0
 failure. The report stops their workers.
 """
 
-OTHERS_REQUESTS_MAX = 256
-"""How many requests of other nodes a node answers with stacks in one attempt, for each occasion. Each answer interrupts
-the workers and is kept in a file.
+OTHERS_REQUESTS_MAX = 60
+"""How many requests of other nodes a node answers with stacks in `OTHERS_REQUESTS_S`, for each occasion. Each answer
+interrupts the workers and is kept in a file.
 """
+
+OTHERS_REQUESTS_S = 60.0
+"""The time in which requests of other nodes are counted."""
 
 TOLD = "told"
 """Stands for a node's rank in the key which says that the asking node has reported what it found."""
@@ -61,14 +65,21 @@ log = get_logger(__name__)
 
 
 class Inspection:
-    """Inspects one agent's workers, in all attempts. With a `hang_timeout_s` of 0, hangs are not detected."""
+    """Inspects one agent's workers, in all attempts. With a `hang_timeout_s` of 0, hangs are not detected.
 
-    def __init__(self, group: WorkerGroup, run_events: RunEvents, hang_timeout_s: float) -> None:
+    An inspection can take half a minute. `meanwhile` is called often enough that no worker that has something for the
+    agent waits for longer than `SPY_MAX_S`.
+    """
+
+    def __init__(
+        self, group: WorkerGroup, run_events: RunEvents, hang_timeout_s: float, meanwhile: Callable[[], object]
+    ) -> None:
         self._group = group
+        self._meanwhile = meanwhile
         self._run_events = run_events
         self._hang_timeout_s = hang_timeout_s
         self._run_dir: RunDirectory | None = None
-        self._requests: Requests | None = None
+        self.requests: Requests | None = None
         self._progress: Progress | None = None
         self._pages: Mapping[int, str] = {}
         self._pids: Mapping[int, int] = {}
@@ -77,7 +88,7 @@ class Inspection:
         self._asked: list[str] = []
         self._ask_at = 0.0
         self._wanted: StacksRequest | None = None
-        self._answered: dict[StacksOccasion, int] = {}
+        self._answered: dict[StacksOccasion, deque[float]] = {occasion: deque() for occasion in StacksOccasion}
         self._hang_name = ""
         self._timeout_name = ""
         self.has_seen_hang = False
@@ -89,14 +100,13 @@ class Inspection:
         self._began = time.monotonic()
         self._quiet_until = 0.0
         self._wanted = None
-        self._answered = {}
         self.has_seen_hang = False
         if run_dir is not None and self._run_dir is None:
             from holdfast.agent.requests import Requests
 
             self._run_dir = run_dir
             with suppress(OSError):  # then no requests can be sent, which is no reason to fail
-                self._requests = Requests(run_dir.requests)
+                self.requests = Requests(run_dir.requests)
         if self._hang_timeout_s > 0:
             from holdfast.agent.progress import Progress, WatchedWorker
 
@@ -108,17 +118,19 @@ class Inspection:
         self._progress, self._pids = None, {}
 
     def close(self) -> None:
-        if self._requests is not None:
-            self._requests.close()
-            self._requests = None
+        if self.requests is not None:
+            self.requests.close()
+            self.requests = None
 
     def register(self, poll: select.poll) -> None:
-        if self._requests is not None and not self._asked:
-            poll.register(self._requests, select.POLLIN)
+        if self.requests is not None and not self._asked:
+            poll.register(self.requests, select.POLLIN)
 
     def wait_s(self) -> float | None:
         """How long until the next look is due without any notification; None if there is none."""
         if self._newest_wish() is not None:  # its notification may have been mistaken for another
+            return 0.0
+        if self.requests is not None and self.requests.has_waiting and not self._asked:
             return 0.0
         at = self._ask_at if self._asked else float("inf")
         if self._progress is not None:
@@ -130,14 +142,18 @@ class Inspection:
         wanted, self._wanted = self._newest_wish(), None
         if wanted is not None:
             self._answer(wanted.id, wanted.reason, wanted.occasion)
-        if self._requests is not None and not self._asked:
-            self._asked = [request.id for request in self._requests.read()]
+        if self.requests is not None and not self._asked:
+            self._asked = [request.id for request in self.requests.read()]
             self._ask_at = 0.0
         if self._asked and time.monotonic() >= self._ask_at:
-            if self._inspect(self._asked[0], "requested") is None:
+            first, *others = self._asked
+            found = self._inspect(first, "requested")
+            if found is None:
                 self._ask_at = time.monotonic() + ASK_AGAIN_S
             else:
-                del self._asked[0]
+                for name in others:
+                    self._keep(found[0], name, "requested")
+                self._asked = []
         now = time.monotonic()
         if self._progress is None or now < self._quiet_until:
             return None
@@ -192,13 +208,13 @@ class Inspection:
         from holdfast.stacks.dump import gather
 
         group = self._group
-        count = self._answered[occasion] = self._answered.get(occasion, 0) + 1
-        if count > OTHERS_REQUESTS_MAX:
-            if count == OTHERS_REQUESTS_MAX + 1:
-                said = "other nodes have asked for stacks %d times in this attempt; more requests get an empty answer"
-                log.warning(said, OTHERS_REQUESTS_MAX)
-            self._send(name, {})
+        answered, now = self._answered[occasion], time.monotonic()
+        while answered and answered[0] <= now - OTHERS_REQUESTS_S:
+            answered.popleft()
+        if len(answered) >= OTHERS_REQUESTS_MAX:
+            self._send(name, None)
             return
+        answered.append(now)
         ranks = self._ranks_here()
         if occasion is not StacksOccasion.REQUEST:
             self.has_seen_hang = True
@@ -210,11 +226,13 @@ class Inspection:
             dump = gather(group.spec.rdzv_handler.get_run_id(), reason, time.time(), ranks, ended=ended)
             self._keep(dump, name, reason)
 
-    def _send(self, name: str, ranks: Mapping[int, RankStacks]) -> None:
-        from holdfast.stacks.wire import encode
+    def _send(self, name: str, ranks: Mapping[int, RankStacks] | None) -> None:
+        """Send the stacks of this node's ranks, or that it refuses to tell them."""
+        from holdfast.stacks.wire import REFUSED, encode
 
         try:
-            self._group.store.set(_key(name, self._group.group_rank or 0), encode(ranks))
+            answer = REFUSED if ranks is None else encode(ranks)
+            self._group.store.set(_key(name, self._group.group_rank or 0), answer)
         except SignalException:
             raise
         except Exception as error:  # noqa: BLE001 - the asking node does without
@@ -226,6 +244,7 @@ class Inspection:
 
         key = _key(name, node)
         while True:
+            self._meanwhile()
             left_s = deadline - time.monotonic()
             try:
                 self._group.store.wait([key], max(0.0, min(left_s, GLANCE_S)))
@@ -254,7 +273,7 @@ class Inspection:
     def _others(self) -> list[int]:
         """The other nodes; none if there is no way to ask them."""
         group = self._group
-        if group.store is None or group.nodes is None or not group.spec.rdzv_handler.counts_restarts:
+        if group.store is None or group.nodes is None or not group.spec.rdzv_handler.shares_stacks:
             return []
         return [node for node in range(group.group_world_size or 1) if node != group.group_rank]
 
@@ -280,7 +299,7 @@ class Inspection:
             for worker in self._group.workers
             if worker.local_rank in self._pids
         }
-        return ranks_here(targets, self._steps())
+        return ranks_here(targets, self._steps(), meanwhile=self._meanwhile)
 
     def _steps(self) -> dict[int, int]:
         """The step of each worker's last heartbeat, by global rank."""

@@ -7,9 +7,15 @@ import signal
 import time
 
 from holdfast.agent.core_model import HangFound, Phase, SetFailed, WorkerExited
-from holdfast.agent.environment import HEALTH_CHECK_PORT, line_prefixes, worker_arguments, worker_environment
+from holdfast.agent.environment import (
+    TORCHELASTIC_HEALTH_CHECK_PORT,
+    line_prefixes,
+    worker_arguments,
+    worker_environment,
+)
 from holdfast.agent.group import RunResult
 from holdfast.agent.inspection import Inspection
+from holdfast.agent.own_run import OwnRun
 from holdfast.agent.shared_memory import WorkerPages
 from holdfast.agent.simple import SimpleElasticAgent
 from holdfast.agent.state import WorkerState
@@ -19,9 +25,8 @@ from holdfast.agent.uninterruptible import UninterruptibleWatch, refuse_beside, 
 from holdfast.agent.wait import Wait
 from holdfast.metrics import prof
 from holdfast.processes.context import SHUTDOWN_TIMEOUT_S
-from holdfast.processes.interruption import SignalException, Uninterrupted, handlers
+from holdfast.processes.interruption import Deferred, SignalException, Uninterrupted, handlers
 from holdfast.processes.starting import start_processes
-from holdfast.run_directory import RunDirectory
 from holdfast.settings import EXIT_BARRIER_TIMEOUT_S
 
 TYPE_CHECKING = False
@@ -79,7 +84,8 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._stop_grace_s = settings.stop_grace if stop_grace is None else stop_grace
         self._pages = WorkerPages()
         hang_timeout_s = settings.hang_timeout if hang_timeout is None else hang_timeout
-        self._inspection = Inspection(self._worker_group, self._run_events, hang_timeout_s)
+        self._inspection = Inspection(self._worker_group, self._run_events, hang_timeout_s, self._timers.read)
+        self._run = OwnRun(self._run_events, self._inspection)
         self._survivors = Survivors(self._worker_group, self._run_events)
         self._investigation: Investigation | None = None
         self._hang_node: int | None = None
@@ -89,7 +95,6 @@ class LocalElasticAgent(SimpleElasticAgent):
             from holdfast.agent.warm_start import template_for
 
             self._template = template_for(spec, start_method, warm)
-        self._registered = ""
         self._told_late_crashes: set[int] = set()
 
     def run(self, role: str = "default") -> RunResult:
@@ -152,21 +157,15 @@ class LocalElasticAgent(SimpleElasticAgent):
         from holdfast.agent.findings import Investigation
 
         self._hang_node = None
-        run = self._run_directory()
+        run = self._run.begin(self._logs_specs)
         self._inspection.begin(self._pcontext, pages, run)
         self._survivors.begin(self._pcontext, pages, run)
         self._investigation = Investigation(worker_group, self._timers, self._survivors, self._inspection)
-        place = os.devnull if run is None else run.path
-        if place != self._registered:
-            from holdfast.events.run_index import register
-
-            self._registered = place
-            register(place)
         return dict(self._pcontext.pids())
 
-    def _starting(self) -> Uninterrupted:
+    def _starting(self) -> Deferred:
         """Signals wait: the first workers may listen already, and are asked to stop only by an agent that knows all."""
-        return Uninterrupted()
+        return Deferred()
 
     def _before_start(self, context: PContext) -> None:
         context.template = self._template
@@ -180,16 +179,8 @@ class LocalElasticAgent(SimpleElasticAgent):
             self._survivors.take(self._pcontext.running(), reason)
 
     def _event_log_path(self) -> str | None:
-        run = self._run_directory()
+        run = self._run.directory
         return None if run is None else run.events
-
-    def _run_directory(self) -> RunDirectory | None:
-        """The run's directory, from the first attempt on; None if the logs go elsewhere."""
-        run = getattr(self._logs_specs, "run_directory", None)
-        if isinstance(run, RunDirectory):
-            return run
-        path = getattr(self._logs_specs, "run_dir", None)
-        return RunDirectory(path) if path else None
 
     # Watching
 
@@ -218,7 +209,8 @@ class LocalElasticAgent(SimpleElasticAgent):
         assert self._pcontext is not None
         store = _unserved_store(worker_group)
         if store is not None and store.has_clients():
-            store.start()
+            with Uninterrupted():
+                store.start()
         self._timers.look(self._survivors.take_overdue)
         ended = self._seen = self._pcontext.wait(0)
         if ended is None:
@@ -231,7 +223,12 @@ class LocalElasticAgent(SimpleElasticAgent):
         news = super()._look(worker_group)
         if news is not None or self._state.phase is not Phase.RUNNING:
             return news
-        return self._first_failure(worker_group) or self._look_closer(worker_group)
+        return self._look_closer(worker_group)
+
+    def _news_of_the_round(self) -> Event | None:
+        """A failure here comes first: a round that has ended meanwhile may have ended because of it."""
+        is_running = self._state.phase is Phase.RUNNING
+        return (self._first_failure(self._worker_group) if is_running else None) or super()._news_of_the_round()
 
     def _first_failure(self, worker_group: WorkerGroup) -> Event | None:
         """A worker has failed, and the keeper stops the others. Other nodes need not wait until they are gone."""
@@ -240,6 +237,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         failure = self._pcontext.first_failure()
         if failure is None:
             return None
+        self._run.check()
         failures = self._investigation.explained({failure.local_rank: failure})
         if worker_group.spec.rdzv_handler.counts_restarts:
             failures = self._investigation.accused(failures)
@@ -256,7 +254,7 @@ class LocalElasticAgent(SimpleElasticAgent):
             # The inspection may have read the end of the round. Nothing else wakes this agent up for it.
             return self._news_of_the_round()
         # Collecting the stacks took a while. An end that happened meanwhile takes precedence over the hang.
-        news = super()._look(worker_group) or self._first_failure(worker_group)
+        news = super()._look(worker_group)
         if news is not None:
             self._inspection.withdraw()
             return news
@@ -278,6 +276,7 @@ class LocalElasticAgent(SimpleElasticAgent):
                 return_values={ranks[local_rank]: value for local_rank, value in ended.return_values.items()},
             )
         assert self._investigation is not None
+        self._run.check()
         return RunResult(
             WorkerState.FAILED,
             failures=self._investigation.accused(self._investigation.explained(ended.failures)),
@@ -298,8 +297,13 @@ class LocalElasticAgent(SimpleElasticAgent):
         return self._hang_node
 
     def _before_exit_barrier(self) -> None:
+        group = self._worker_group
         self._inspection.workers_ended()
-        self._worker_group.spec.rdzv_handler.do_meanwhile(self._inspection)
+        group.spec.rdzv_handler.do_meanwhile(self._inspection)
+        store = _unserved_store(group)
+        if store is not None and (group.group_world_size or 1) > 1:
+            with Uninterrupted():  # nobody looks for clients any more, and workers of other nodes may still come
+                store.start()
 
     def _take_no_requests(self) -> None:
         self._inspection.close()
@@ -309,9 +313,8 @@ class LocalElasticAgent(SimpleElasticAgent):
     def _ask_to_stop(self, worker_group: WorkerGroup, reason: str) -> float | None:
         del worker_group
         grace_s = self._stop_grace_s
-        if self._pcontext is None or not self._pcontext.running() or grace_s <= 0:
-            return None
-        if not self._pages.ask_to_stop(reason, grace_s):
+        running = [] if self._pcontext is None else self._pcontext.running()
+        if grace_s <= 0 or not self._pages.ask_to_stop(reason, grace_s, running):
             return None
         return time.monotonic() + grace_s
 
@@ -325,6 +328,12 @@ class LocalElasticAgent(SimpleElasticAgent):
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: float = SHUTDOWN_TIMEOUT_S) -> None:
         try:
             self._end_attempt(death_sig, timeout)
+        except SignalException as received:
+            # Not even a signal may leave from here before the workers are gone: this node gives back its lease then.
+            if not self._is_interrupted:
+                self._is_interrupted = True
+                self._end_attempt(received.sigval, timeout)
+            raise
         finally:
             self._timers.close()
             # A node that leaves gives back its lease, and the other nodes go on.
@@ -352,7 +361,7 @@ class LocalElasticAgent(SimpleElasticAgent):
 
     def _setup_healthcheck(self) -> None:
         """Start the health check. It runs from before the rendezvous until after the exit barrier."""
-        text = os.environ.get(HEALTH_CHECK_PORT)
+        text = os.environ.get(TORCHELASTIC_HEALTH_CHECK_PORT)
         if self._health_check_server is not None:
             self._health_check_server.start()
         elif text is not None:

@@ -23,6 +23,23 @@ if TYPE_CHECKING:
 REASON_MAX_CHARS = 1000
 """How much of a reason is kept. The failure has all of it."""
 
+COMMAND_MAX_BYTES = 32 << 10
+"""How much of the command is kept, as JSON. With all of the arguments, a line could be longer than readers look at, see
+`OPENING_LINE_MAX_BYTES`: a command line may have megabytes.
+"""
+
+ARGUMENT_MAX_CHARS = 2_000
+"""How much of an argument is kept. As JSON, a character may take 12 bytes."""
+
+NAME_MAX_CHARS = 255
+"""How much of a role, or of another name, is kept in the events that tell whose a log is."""
+
+WORKERS_LISTED_MAX = 1_000
+"""How many ranks and process ids of this node's workers are listed."""
+
+_RUN, _ATTEMPT = "run", "attempt"
+"""The events that begin a log: the start of the run, and that of the present attempt."""
+
 
 class RunEvents:
     """Records one agent's part in a job. Attempts are counted from 1.
@@ -41,7 +58,7 @@ class RunEvents:
     def run_started(self) -> None:
         """Record the start of the agent."""
         self._began = time.monotonic()
-        self._event_writer.keep(self._run_started)
+        self._event_writer.keep(self._run_started, opening=_RUN)
 
     def run_time_s(self) -> int:
         """How long the run has lasted, in whole seconds."""
@@ -56,12 +73,12 @@ class RunEvents:
             agent=self._agent,
             version=getattr(sys.modules["holdfast"], "__version__", ""),
             pid=os.getpid(),
-            command=tuple(command or [spec.get_entrypoint_name()]),
-            role=spec.role,
+            command=_beginning(command or [spec.get_entrypoint_name()]),
+            role=spec.role[:NAME_MAX_CHARS],
             nproc=spec.local_world_size,
             min_nodes=spec.min_nodes,
             max_nodes=spec.max_nodes,
-            backend=spec.rdzv_handler.get_backend(),
+            backend=spec.rdzv_handler.get_backend()[:NAME_MAX_CHARS],
             max_restarts=spec.max_restarts,
         )
 
@@ -72,22 +89,24 @@ class RunEvents:
         group = self._group
         self._attempt += 1
         self._running_since = time.monotonic()
+        listed = group.workers[:WORKERS_LISTED_MAX]
         self._keep(
             AttemptStarted(
                 attempt=self._attempt,
-                job=group.job,
+                job=group.job[:NAME_MAX_CHARS],
                 restart=restart,
                 max_restarts=group.max_restarts,
                 generation=group.generation,
-                master=f"{group.master_addr}:{group.master_port}",
+                master=f"{group.master_addr}:{group.master_port}"[:NAME_MAX_CHARS],
                 node=group.group_rank,
                 nodes=group.group_world_size or 0,
                 world_size=group.workers[0].world_size,
-                ranks=tuple(worker.global_rank for worker in group.workers),
-                pids=tuple(worker.id for worker in group.workers),
+                ranks=tuple(worker.global_rank for worker in listed),
+                pids=tuple(worker.id for worker in listed),
                 waited_s=round(waited_s, 6),
                 started_s=round(started_s, 6),
-            )
+            ),
+            opening=_ATTEMPT,
         )
 
     def failed(self, failures: Mapping[int, ProcessFailure]) -> None:
@@ -113,6 +132,7 @@ class RunEvents:
         self._running_since = None
         reason = reason[:REASON_MAX_CHARS]
         self._keep(AttemptEnded(attempt=self._attempt, outcome=outcome, reason=reason, ran_s=round(ran_s, 6)))
+        self._event_writer.drop_opening(_ATTEMPT)
 
     def verdict(
         self,
@@ -165,9 +185,31 @@ class RunEvents:
         self.attempt_ended("stopped", reason)
         self._keep(RunEnded(outcome=outcome, reason=reason[:REASON_MAX_CHARS], restarts=restarts))
 
-    def _keep(self, event: RunEvent) -> None:
-        self._event_writer.keep(lambda: event)
+    def continue_in(self, path: str, lost: str) -> None:
+        """Continue in another event log, because the directory `lost` was removed or replaced."""
+        self._event_writer.move(path)
+        self.warning(f"{lost!r} was removed or replaced while the run used it; what it had recorded until then is lost")
+
+    def _keep(self, event: RunEvent, opening: str = "") -> None:
+        self._event_writer.keep(lambda: event, opening=opening)
 
 
 def _record(rank: int, failure: ProcessFailure) -> Failure:
     return failure.record.replace(rank=rank, ran_s=round(failure.ran_s, 6))
+
+
+def _beginning(command: Sequence[str]) -> tuple[str, ...]:
+    """The words of a command that fit into `COMMAND_MAX_BYTES`, and how many do not."""
+    import json
+
+    from holdfast.errors.text import clipped
+
+    kept: list[str] = []
+    left = COMMAND_MAX_BYTES
+    for word in command:
+        shown = clipped(word, ARGUMENT_MAX_CHARS)
+        left -= len(json.dumps(shown)) + len(", ")
+        if left < 0:
+            return (*kept, f"... {len(command) - len(kept)} more arguments left out ...")
+        kept.append(shown)
+    return tuple(kept)

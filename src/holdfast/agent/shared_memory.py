@@ -11,6 +11,8 @@ import sys
 import time
 from contextlib import suppress
 
+from holdfast.files import empty
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,7 +52,8 @@ def read_page(path: str) -> memoryview | None:
 def request_stop(path: str, reason: str, deadline_ns: int) -> bool:
     """Write a request to stop to the page at `path`. False if it cannot be written.
 
-    The reason is written first: a worker that sees the request can read it.
+    A worker that has no page yet finds the request in the page that it makes: both open the same file, and whoever
+    comes first creates it. The reason is written first: a worker that sees the request can read it.
     """
     from holdfast.worker.shared_memory import (
         NUMBER_BYTES,
@@ -62,7 +65,7 @@ def request_stop(path: str, reason: str, deadline_ns: int) -> bool:
 
     text = reason.encode("utf-8", "backslashreplace")[:REASON_MAX_BYTES]
     try:
-        fd = os.open(path, os.O_WRONLY | _OPEN_FLAGS)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | _OPEN_FLAGS, 0o600)
         try:
             os.pwrite(fd, text, REASON_OFFSET)
             os.pwrite(fd, len(text).to_bytes(NUMBER_BYTES, sys.byteorder), NUMBER_BYTES * REASON_BYTES)
@@ -114,18 +117,22 @@ class WorkerPages:
         os.rename(new, final)  # it must be locked before others can see it
         self._directory = final
 
-    def ask_to_stop(self, reason: str, grace_s: float) -> bool:
-        """Ask the workers that listen to stop by themselves. False if none listens."""
+    def ask_to_stop(self, reason: str, grace_s: float, running: Iterable[int]) -> bool:
+        """Ask the workers with these local ranks to stop by themselves. False if none of them listens.
+
+        The others are asked, too: they may still be importing, and listen before the grace period of those that listen
+        already is over.
+        """
         from holdfast.worker.shared_memory import FIFO_SUFFIX, LISTENS
 
         deadline_ns = time.monotonic_ns() + int(min(grace_s, 1e9) * 1e9)
         listens = False
-        for path in self._paths.values():
-            numbers = read_page(path)
-            if numbers is None or not numbers[LISTENS] or not request_stop(path, reason, deadline_ns):
+        for path in (self._paths[rank] for rank in running):
+            if not request_stop(path, reason, deadline_ns):
                 continue
-            listens = True
-            with suppress(OSError):  # the worker has no callback, or has ended
+            numbers = read_page(path)
+            listens = listens or (numbers is not None and bool(numbers[LISTENS]))
+            with suppress(OSError):  # the worker has no callback yet, and looks at the page when it has one
                 fd = os.open(f"{path}{FIFO_SUFFIX}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
                 try:
                     os.write(fd, b"\n")
@@ -137,7 +144,7 @@ class WorkerPages:
         """Remove the files of the last attempt's workers."""
         if self._directory is not None and self._paths:
             self._paths = {}
-            _empty(self._lock)
+            empty(self._lock)
 
     def close(self) -> None:
         self.clear()
@@ -167,19 +174,7 @@ def _remove_if_left(directory: str) -> None:
         fd = _lock(directory)
         try:
             if os.fstat(fd).st_uid == os.geteuid():
-                _empty(fd)
+                empty(fd)
                 os.rmdir(directory)
         finally:
             os.close(fd)
-
-
-def _empty(directory: int) -> None:
-    """Remove all that workers made there. By descriptor, because the path may lead to another directory by now."""
-    with suppress(OSError):
-        for name in os.listdir(directory):
-            try:
-                os.unlink(name, dir_fd=directory)
-            except IsADirectoryError:
-                import shutil
-
-                shutil.rmtree(name, ignore_errors=True, dir_fd=directory)

@@ -38,7 +38,7 @@ from holdfast.agent.state import WorkerState
 from holdfast.logger import get_logger
 from holdfast.metrics import prof
 from holdfast.processes.context import SHUTDOWN_TIMEOUT_S
-from holdfast.processes.interruption import SignalException
+from holdfast.processes.interruption import Held, SignalException
 from holdfast.settings import EXIT_BARRIER_TIMEOUT_S, RESTART_POLICIES
 
 TYPE_CHECKING = False
@@ -237,6 +237,9 @@ class SimpleElasticAgent(WorkerHooks):
         while self._state.outcome is None:
             try:
                 event = carry_out(self, effects) or self._next_event()
+                with Held():  # a signal between two events is an event as well
+                    effects = self._hear(event)
+                continue
             except SignalException as received:
                 interrupted, self._is_interrupted = received, True
                 event = Signalled(received.sigval.name, str(received))
@@ -252,7 +255,8 @@ class SimpleElasticAgent(WorkerHooks):
                 self._result = RunResult(WorkerState.SUCCEEDED)
                 self._has_taken_part = False
                 event = NotNeeded(str(reason))
-            effects = self._hear(event)
+            with Held():
+                effects = self._hear(event)
         carry_out(self, effects)
         if interrupted is not None:
             raise interrupted
@@ -350,6 +354,10 @@ class SimpleElasticAgent(WorkerHooks):
         """Record a caller's event with those of this agent."""
         self._event_writer.record(event)
 
+    def record_duration(self, state: str) -> AbstractContextManager[None]:
+        """A context that records an event with this state and its duration, even if it fails."""
+        return self._event_writer.timed(state)
+
     def recording(self) -> AbstractContextManager[None]:
         """A context in which the run's events stay open after `run`, so that the caller can add its own."""
         return self._event_writer.holding()
@@ -361,8 +369,7 @@ class SimpleElasticAgent(WorkerHooks):
             state = self._get_worker_state(worker, result)
             self._event_writer.worker_ended(worker, state, self._run_events.run_time_s(), restarts, result)
 
-    def _get_worker_state(self, worker: Worker, result: RunResult) -> str:
-        return worker_state(worker, result)
+    _get_worker_state = staticmethod(worker_state)
 
     def _record_metrics(self, result: RunResult) -> None:
         """Record metrics: whether the job succeeded, and whether it needed restarts."""

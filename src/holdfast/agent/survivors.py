@@ -125,7 +125,7 @@ class Survivors:
         self._failed.update(failed)
 
     def accusation(self) -> str:
-        """Who was not waiting for the others, if the workers that failed only lost a peer; "" if that is unknown."""
+        """A sentence about the workers that were not waiting, if the failed ones only lost a peer; "" if unknown."""
         if not self._has_seen():
             return ""
         from holdfast.stacks.judgement import suspects

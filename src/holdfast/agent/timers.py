@@ -1,6 +1,6 @@
 """The watchdog of an agent: timers that workers set for sections of their own, and that end a worker when they expire.
 
-It is used if the variable `ENABLE_FILE_TIMER` is 1. Nothing of it is imported otherwise.
+It is used if the variable `TORCHELASTIC_ENABLE_FILE_TIMER` is 1. Nothing of it is imported otherwise.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from holdfast.watchdog import FileTimerRequest, FileTimerServer
 
-ENABLE_FILE_TIMER = "TORCHELASTIC_ENABLE_FILE_TIMER"
-TIMER_FILE = "TORCHELASTIC_TIMER_FILE"
+TORCHELASTIC_ENABLE_FILE_TIMER = "TORCHELASTIC_ENABLE_FILE_TIMER"
+TORCHELASTIC_TIMER_FILE = "TORCHELASTIC_TIMER_FILE"
 
 
 class Timers:
@@ -33,19 +33,19 @@ class Timers:
     def begin(self, envs: Mapping[int, dict[str, str]]) -> None:
         """Begin an attempt: tell its workers where to set timers, if the user wants them."""
         self._expired.clear()
-        if os.environ.get(ENABLE_FILE_TIMER) != "1":
+        if os.environ.get(TORCHELASTIC_ENABLE_FILE_TIMER) != "1":
             return
         if self._server is None:
             from holdfast.watchdog import FileTimerServer
 
-            self._file = os.environ.get(TIMER_FILE) or os.path.join(
+            self._file = os.environ.get(TORCHELASTIC_TIMER_FILE) or os.path.join(
                 os.environ.get("TMPDIR", "/tmp"),  # noqa: S108 - the name is random, and the pipe is private
                 f"watchdog_timer_{os.urandom(16).hex()}",
             )
             self._server = FileTimerServer(self._file, self._run_id(), log_event=self._note)
             self._server.start(in_thread=False)
         for env in envs.values():
-            env[TIMER_FILE] = self._file
+            env[TORCHELASTIC_TIMER_FILE] = self._file
 
     def register(self, poll: poll) -> None:
         """Wake the agent up for a request of a worker."""
@@ -56,6 +56,13 @@ class Timers:
         """How long until the next timer expires; None if there is none."""
         expires = None if self._server is None else self._server.next_deadline()
         return None if expires is None else max(0.0, expires - time.time())
+
+    def read(self) -> None:
+        """Read requests, and end nobody. An agent that is busy calls it, so that the pipe does not stay full for as
+        long as a worker waits for room in it.
+        """
+        if self._server is not None:
+            self._server.read()
 
     def look(self, before_kill: Callable[[list[int]], None]) -> None:
         """Read requests, and end workers whose timer has expired. `before_kill` gets their pids: then it is too late to

@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-TIMEOUT_VARIABLE = "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT"
+TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT = "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT"
 
 LOOKS_PER_TIMEOUT = 10
 """How many times a worker's state is checked in one timeout."""
@@ -66,10 +66,12 @@ def refuse_beside(stuck: Collection[int]) -> None:
 
 def timeout_from_environment() -> float:
     """The timeout from the environment, in seconds; 0 if it is not set."""
-    text = os.environ.get(TIMEOUT_VARIABLE, "0")
+    text = os.environ.get(TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT, "0")
     try:
         return max(0.0, float(text))
     except ValueError:
         from holdfast.errors.tree import InputError
 
-        raise InputError(f"{TIMEOUT_VARIABLE}={text!r}: write a number of seconds, or 0 for never") from None
+        raise InputError(
+            f"{TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT}={text!r}: write a number of seconds, or 0 for never"
+        ) from None

@@ -171,8 +171,9 @@ class LoopThread:
         """
         with self._lock:
             if not self._closed:
-                self._closed = True
+                # In this order: a signal's exception between the two must not leave a loop that nobody ends.
                 self._loop.call_soon_threadsafe(self._loop.stop)
+                self._closed = True
         if threading.current_thread() is not self._thread:
             self._thread.join(2 * CLOSE_TIMEOUT_S)
         return not self._thread.is_alive()

@@ -238,6 +238,6 @@ def _is_cancelled() -> bool:
 
 
 def _look_at(task: asyncio.Task[ClientConnection]) -> None:
-    """Whoever waited for it may be gone; then nobody else would look at its exception."""
+    """Retrieve the task's exception, so that asyncio does not log it if the task's waiters were cancelled."""
     if not task.cancelled():
         task.exception()

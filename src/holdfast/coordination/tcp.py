@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from functools import partial
+
+from holdfast.background import begin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,13 +32,17 @@ def set_options(connection: socket.socket) -> None:
 
 
 async def resolve(host: str, port: int, family: int = socket.AF_UNSPEC) -> Sequence[Found]:
-    """The addresses of a host; for an empty host, all addresses of this machine. Raises OSError if there are none."""
+    """The addresses of a host; for an empty host, all addresses of this machine. Raises OSError if there are none.
+
+    A look-up that hangs delays neither the loop nor the end of the process.
+    """
     try:  # an IP address needs no thread
         flags = socket.AI_NUMERICHOST | socket.AI_PASSIVE
         return socket.getaddrinfo(host or None, port, family, socket.SOCK_STREAM, 0, flags)
     except socket.gaierror:
-        loop = asyncio.get_running_loop()
-        return await loop.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
+        # Not in the loop's own pool: the interpreter waits for its threads, and a resolver may take half a minute.
+        look_up = partial(socket.getaddrinfo, host, port, family, socket.SOCK_STREAM)
+        return await asyncio.wrap_future(begin(look_up))
 
 
 async def reach(found: Sequence[Found], source: str | None, timeout_s: float) -> socket.socket:

@@ -1,10 +1,9 @@
-"""TLS for both sides of the embedded engine: with a certificate of the store's own, or with the user's files.
+"""TLS for both sides of the embedded engine: with the user's certificates, or with one that the store makes.
 
-A store without the user's files makes a key and a certificate when it starts. No client can know that certificate
-beforehand, so none verifies it. What counts is that both sides prove to know the job's token, and that their proofs
-contain the certificate: somebody in between can only show a certificate of their own, and then no proof is right. The
-key lives in the serving agent's memory and is gone with it. What somebody recorded cannot be read later, not even with
-the token.
+Without the user's files, the store makes a key and a certificate when it starts. Clients cannot know that certificate
+beforehand, so they do not verify it. Instead, both sides prove that they know the job's token, and their proofs cover
+the certificate. A man in the middle has another certificate, so the proofs that they forward are wrong. The key exists
+only in the memory of the serving agent. Nobody can decrypt recorded traffic later, even with the token.
 """
 
 from __future__ import annotations
@@ -22,19 +21,20 @@ TlsFiles: TypeAlias = tuple[str, str, str]
 
 _PLAIN = "CERTIFICATE"
 _FIRST = re.compile(rf"^-----BEGIN ((?:X509 |TRUSTED )?{_PLAIN})-----.*?^-----END \1-----", re.MULTILINE | re.DOTALL)
-"""The first certificate of a file, in any of the forms that OpenSSL takes."""
+"""Matches the first certificate of a file, in any form that OpenSSL accepts."""
 
 
 class ServerTls(NamedTuple):
-    """A context for the server's side, and what proofs are bound to: its certificate."""
+    """The TLS context of a server, and the binding of proofs to its certificate."""
 
     context: ssl.SSLContext
     binding: bytes
 
 
 def for_server(files: TlsFiles | None, *, is_local: bool) -> ServerTls | None:
-    """What a server uses: the user's files, if there are any, or a certificate of its own. Plain text is for those who
-    all are on one machine.
+    """The TLS of a server: with the user's files if given, otherwise with a certificate that the server makes.
+
+    None, which is plain text, if all clients are on the same machine.
 
     Raises:
         InputError: a file cannot be used.
@@ -46,7 +46,7 @@ def for_server(files: TlsFiles | None, *, is_local: bool) -> ServerTls | None:
 
 
 def for_client(files: TlsFiles | None, *, is_local: bool) -> ssl.SSLContext | None:
-    """What a client uses, likewise. None does not rule TLS out: the server decides.
+    """The TLS of a client, by the same rules. With None the client may still use TLS: the server decides.
 
     Raises:
         InputError: a file cannot be used.
@@ -57,13 +57,13 @@ def for_client(files: TlsFiles | None, *, is_local: bool) -> ssl.SSLContext | No
 
 
 def own_server_tls() -> ServerTls:
-    """TLS for a server with a new key and a certificate for it, for clients with an `own_client_context`."""
+    """TLS for a server with a new key and certificate. Its clients use an `own_client_context`."""
     from holdfast.coordination.own_certificate import make_certificate
 
     pem, der = make_certificate()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.num_tickets = 0  # nobody resumes a session
+    context.num_tickets = 0  # clients never resume a session
     with open(os.memfd_create("holdfast-key"), "wb") as file:  # ssl reads keys from files only
         file.write(pem)
         file.flush()
@@ -72,7 +72,7 @@ def own_server_tls() -> ServerTls:
 
 
 def own_client_context() -> ssl.SSLContext:
-    """A context for a client of a server with `own_server_tls`: the proofs authenticate the server, see above."""
+    """The TLS context for a client of a server with `own_server_tls`. It verifies nothing: the proofs do."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
@@ -81,7 +81,7 @@ def own_client_context() -> ssl.SSLContext:
 
 
 def server_tls(cert: str, key: str, ca: str | None = None) -> ServerTls:
-    """TLS for a server that shows `cert`. With `ca`, clients have to show a certificate of it, too.
+    """TLS for a server that presents `cert`. With `ca`, clients must present a certificate that it has signed.
 
     Raises:
         InputError: a file cannot be used.
@@ -96,7 +96,7 @@ def server_tls(cert: str, key: str, ca: str | None = None) -> ServerTls:
 
 
 def _first_certificate(path: str) -> bytes:
-    """The certificate that a server shows: the first one of the file, behind what people may have written above it."""
+    """The certificate that a server presents: the first one in the file. Other text may come before it."""
     with open(path, encoding="latin-1") as file:
         found = _FIRST.search(file.read())
     form = found[1] if found else "(unknown)"
@@ -109,10 +109,10 @@ def _first_certificate(path: str) -> bytes:
 
 
 def client_context(ca: str | None = None, cert: str | None = None, key: str | None = None) -> ssl.SSLContext:
-    """A context for a client that trusts servers with a certificate of `ca` (of the system's own without it).
+    """The TLS context for a client that trusts certificates signed by `ca`, or by the system's CAs if it is None.
 
-    The server's certificate must name the host that the client connects to. `cert` is what the client shows itself, and
-    `key` belongs to it, unless both are in one file.
+    The server's certificate must name the host that the client connects to. The client presents `cert`, if given. `key`
+    is its key, unless one file holds both.
 
     Raises:
         InputError: a file cannot be used.
@@ -146,5 +146,5 @@ def _trust(context: ssl.SSLContext, ca: str) -> None:
 
 
 def _no_password() -> str:
-    """A key that needs one would ask at the terminal, where nobody sits."""
+    """Reject keys with a password: OpenSSL would ask for it at the terminal, where nobody answers."""
     raise ssl.SSLError("the key has a password; use a key without one")

@@ -1,10 +1,11 @@
-"""Connections that have not proved themselves: how long each may take, who has to go when there are too many, and whose
-turn it is.
+"""Connections that have not proved themselves: their deadlines, which one to drop when there are too many, and their
+turns.
 
-The one that goes is the oldest of the source that has the most, within the stage that has the most. So a flood from one
-machine pushes out its own connections, and a flood from many machines pushes out those that have come as far as itself.
-It does not push out a machine that has come further. Sources take turns. If more come than can be served, a queue would
-make all of them wait until they give up, so the newest is served first, and others come again.
+The server drops the oldest connection of the source that has the most, within the stage that has the most. So a flood
+from one machine drops that machine's own connections. A flood from many machines drops connections that are in the
+same stage as the flood, and none that have come further. Sources take turns. If more connections arrive than the server
+can serve, a queue would make all of them wait until they give up. So the server serves the newest first, and the others
+connect again.
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ class Unproven(Generic[C]):
         return sum(len(self._stages[stage]) for stage in stages)
 
     def add(self, connection: C, source: str, deadline: float) -> None:
-        """Deadlines are given in ascending order."""
+        """Add a connection. Deadlines must come in ascending order."""
         self._all[connection] = (source, deadline, Stage.ARRIVED)
         self._stages[Stage.ARRIVED].add(connection, source)
 
     def advance(self, connection: C, stage: Stage) -> None:
-        """It has come to this stage, or had before; nothing happens if it is not here."""
+        """Move a connection to this stage. Does nothing if it is unknown, or has come as far already."""
         source, deadline, before = self._all.get(connection, ("", 0.0, stage))
         if before < stage:
             self._stages[before].remove(connection, source)
@@ -66,20 +67,20 @@ class Unproven(Generic[C]):
             self._all[connection] = (source, deadline, stage)
 
     def remove(self, connection: C) -> None:
-        """Forget a connection; nothing happens if it is not here."""
+        """Forget a connection. Does nothing if it is unknown."""
         if connection in self._all:
             source, _, stage = self._all.pop(connection)
             self._stages[stage].remove(connection, source)
 
     def surplus(self, *stages: Stage) -> C | None:
-        """The one that goes when there are too many in these stages (in all of them without arguments).
+        """The connection to drop when there are too many in these stages (in all stages without arguments).
 
-        The stage with the most loses one, and the earlier of two that have as many.
+        It is in the stage that has the most, or in the earlier one of two that have as many.
         """
         return max((self._stages[stage] for stage in stages or Stage), key=len).surplus()
 
     def late(self, now: float) -> Iterator[C]:
-        """Those whose time is over; they may be removed meanwhile."""
+        """The connections whose deadline has passed. The caller may remove them meanwhile."""
         for connection, (_, deadline, _) in list(self._all.items()):
             if deadline > now:
                 return
@@ -137,9 +138,9 @@ class Turns(Generic[C]):
     """Connections that wait for their turn, each with what it sent. Sources take turns.
 
     Args:
-        newest_first: the newest source goes first, and its newest connection; sources that have more go to the end.
-            Otherwise those that have waited for longest do. A client that sends little again and again would always be
-            the newest, so this is for what a connection sends once.
+        newest_first: the newest source goes first, with its newest connection, and then to the end if it has more.
+            Otherwise the source that has waited longest goes first. Use this only for messages that a connection sends
+            once: a client that sends little again and again would always be the newest.
     """
 
     def __init__(self, *, newest_first: bool = False) -> None:
@@ -151,12 +152,12 @@ class Turns(Generic[C]):
         return self._count
 
     def add(self, connection: C, source: str, data: bytes) -> None:
-        """A connection waits for one turn at a time."""
+        """Let a connection wait for a turn. It may wait for one turn at a time only."""
         self._of.setdefault(source, OrderedDict())[connection] = data
         self._count += 1
 
     def remove(self, connection: C, source: str) -> None:
-        """It is gone; nothing happens if it does not wait."""
+        """Forget a connection. Does nothing if it does not wait."""
         group = self._of.get(source)
         if group is not None and group.pop(connection, None) is not None:
             self._count -= 1
@@ -164,7 +165,7 @@ class Turns(Generic[C]):
                 del self._of[source]
 
     def take(self) -> tuple[C, bytes]:
-        """The next one. Only if there is any."""
+        """Remove and return the next connection with its data. There must be one."""
         source, group = self._of.popitem(last=self._newest_first)
         taken = group.popitem(last=self._newest_first)
         self._count -= 1
@@ -175,7 +176,7 @@ class Turns(Generic[C]):
 
 
 def source_of(address: str) -> str:
-    """Whom an address counts for: a machine, or for IPv6 the network that may be all one machine's."""
+    """The source that an address counts for: a machine, or for IPv6 a network that may belong to one machine."""
     if ":" not in address:
         return address
     from ipaddress import IPv6Address

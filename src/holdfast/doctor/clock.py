@@ -6,7 +6,7 @@ import ctypes
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.doctor.background import all_at_once
+from holdfast.background import all_at_once
 from holdfast.doctor.finding import Finding, Topic
 from holdfast.doctor.gateway import ask
 from holdfast.errors.tree import InputError

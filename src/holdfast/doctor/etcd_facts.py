@@ -9,9 +9,9 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from holdfast.background import begin
 from holdfast.coordination.errors import CoordinationError, StoreRefusedError
 from holdfast.coordination.model import Put, Transaction
-from holdfast.doctor.background import begin
 from holdfast.doctor.endpoint import ROUND_TRIPS
 from holdfast.doctor.gateway import Answer, ask
 from holdfast.doctor.network import CONNECT_MAX_S, Attempt, Reach, connect

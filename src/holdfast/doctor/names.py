@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.background import all_at_once
 from holdfast.coordination.loopback import is_loopback
-from holdfast.doctor.background import all_at_once
 from holdfast.doctor.finding import Finding, Topic
 from holdfast.doctor.network import hostname, resolve
 from holdfast.rendezvous.addresses import is_own

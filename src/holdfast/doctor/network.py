@@ -14,7 +14,7 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from holdfast.doctor.background import begin
+from holdfast.background import begin
 
 RESOLVE_MAX_S = 4.0
 """How long a name look-up may take."""

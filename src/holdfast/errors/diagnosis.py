@@ -32,6 +32,12 @@ TAIL_MAX_LINES = 20
 TAIL_MAX_CHARS = 4_000
 """How many characters of those lines a failure shows."""
 
+TAIL_SEARCH_MAX_CHARS = 64_000
+"""How many characters of stderr are searched for those lines: a progress bar is many frames and a single line."""
+
+SOURCE_LINE_MAX_CHARS = 1_000
+"""How much of a line is searched for what it does, or for the name of an exception. A worker may write megabytes."""
+
 STACKS_MAX_CHARS = 16_000
 """How much of a native crash's stacks a failure shows: the beginning, with the thread that crashed."""
 
@@ -176,7 +182,7 @@ def where_in(text: str) -> str:
 
 
 def _raised(text: str, line: str) -> Diagnosis:
-    found = _LAST_LINE.match(line.partition("\n")[0].strip())
+    found = _LAST_LINE.match(line.partition("\n")[0].strip()[:SOURCE_LINE_MAX_CHARS])
     exception = found["name"] if found else ""
     is_victim = is_lost_peer(exception, line) and not (exception == "BrokenPipeError" and _is_printing(text))
     kind = FailureKind.COMMUNICATION if is_victim else FailureKind.EXCEPTION
@@ -185,10 +191,11 @@ def _raised(text: str, line: str) -> Diagnosis:
 
 def _is_printing(traceback: str) -> bool:
     """Whether the innermost line of a traceback writes to stdout or stderr, not to a socket or another file."""
-    source = ""
-    for frame in _FRAME.finditer(traceback):
-        source = traceback[frame.end() :].lstrip("\n").partition("\n")[0]
-    return _PRINTS.search(source) is not None
+    end = max((frame.end() for frame in _FRAME.finditer(traceback)), default=None)
+    if end is None:
+        return False
+    source = traceback[end:].lstrip("\n").partition("\n")[0].strip()
+    return _PRINTS.search(source[:SOURCE_LINE_MAX_CHARS]) is not None
 
 
 def _signalled(number: int, pid: int, evidence: Evidence) -> Diagnosis:
@@ -215,8 +222,7 @@ def _signalled(number: int, pid: int, evidence: Evidence) -> Diagnosis:
 def _crashed_first(stacks: str) -> str:
     """Move the crashed thread before the others: there may be too many stacks to show."""
     what, *threads = stacks.split("\n\n")
-    crashed = [thread for thread in threads if thread.startswith(_CRASHED_THREAD)]
-    return "\n\n".join([what, *crashed, *(thread for thread in threads if thread not in crashed)])
+    return "\n\n".join([what, *sorted(threads, key=lambda thread: not thread.startswith(_CRASHED_THREAD))])
 
 
 def _exit_message(exit_code: int, pid: int, evidence: Evidence) -> str:
@@ -237,11 +243,12 @@ def _peak(evidence: Evidence) -> str:
 
 def _tail(stderr: str) -> str:
     """The last lines of stderr, under a heading of their own."""
-    lines = stderr[-TAIL_MAX_CHARS:].rstrip().split("\n")[-TAIL_MAX_LINES:]
+    lines = stderr[-TAIL_SEARCH_MAX_CHARS:].rstrip().split("\n")[-TAIL_MAX_LINES:]
     if lines == [""]:
         return ""
-    # Keep only the last frame of a progress bar.
-    shown = (visible(line.rstrip("\r").rpartition("\r")[2]) for line in lines)
+    # Keep only the last frame of a progress bar. Cut afterwards: the frames may be longer than the cut.
+    frames = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
+    shown = visible(frames[-TAIL_MAX_CHARS:]).split("\n")
     return "\n".join(["\nThe last lines of its stderr:", *(f"  {line}".rstrip() for line in shown)])
 
 

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 
 from holdfast.errors.text import clipped, encodable, visible
-from holdfast.files import NotRegularError, is_below_another_owner, open_regular, write_whole
+from holdfast.files import NotRegularError, write_whole_in
+from holdfast.own_files import ForeignError, Place, find, open_own
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -91,7 +93,7 @@ class _UnreadableError(Exception):
 
 
 def read_error_file(path: str, now: float) -> ErrorReport | None:
-    """Read the error file at `path`; None if there is no file. Never raises.
+    """Read the error file at `path`; None if there is none, or if another user may have put it there. Never raises.
 
     `now` is the time of the failure if neither the content nor the modification time of the file gives it.
     """
@@ -104,7 +106,7 @@ def read_error_file(path: str, now: float) -> ErrorReport | None:
         data = _decode(content)
         message = clipped(_message(data), MESSAGE_MAX_CHARS, path)
         return ErrorReport(data, message, _timestamp(data, written_at))
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ForeignError):
         return None
     except OSError as problem:
         return unreadable(path, f"cannot be read ({problem.strerror})", written_at)
@@ -135,45 +137,63 @@ def unreadable(path: str, problem: str, timestamp: float) -> ErrorReport:
 def write_error_file(path: str, content: str) -> None:
     """Write `content` to `path`, all or nothing, and create missing directories.
 
-    Only targets that cannot be replaced are written in place: a device, or a file that is itself a mount, such as a
-    container's termination log. Raises OSError, and leaves no temporary file behind.
+    Links of this user and of root are followed. Only targets that cannot be replaced are written in place: a device, or
+    a file that is itself a mount, such as a container's termination log. Raises OSError, and leaves no temporary file
+    behind.
+
+    Raises:
+        ForeignError: another user has taken the path: a clean-up of the temporary directory may have removed it.
     """
     payload = content.encode("utf-8", "backslashreplace")
-    if os.path.exists(path) and not os.path.isfile(path):
-        _overwrite(path, payload)
-        return
+    with find(path, make=True) as place:
+        kind = _kind(place)
+        if kind not in (0, stat.S_IFREG):
+            _overwrite(place, payload)
+            return
+        try:
+            write_whole_in(place.directory, place.name, payload, mode=FILE_MODE)
+        except OSError as problem:
+            if problem.errno not in NOT_REPLACEABLE or not kind:
+                raise
+            _overwrite(place, payload)
+
+
+def _kind(place: Place) -> int:
+    """The kind of file that is there; 0 for none."""
     try:
-        _replace(os.path.realpath(path), payload)
-    except OSError as problem:
-        if problem.errno not in NOT_REPLACEABLE or not os.path.isfile(path):
-            raise
-        _overwrite(path, payload)
+        status = os.stat(place.name, dir_fd=place.directory, follow_symlinks=place.is_process)
+    except FileNotFoundError:
+        return 0
+    return stat.S_IFMT(status.st_mode)
 
 
-def _replace(path: str, payload: bytes) -> None:
-    parent = os.path.dirname(path)
-    if not os.path.isdir(parent):
-        # A clean-up of the temporary directory may have removed it, and another user may have taken its name.
-        if is_below_another_owner(parent):
-            raise PermissionError(errno.EACCES, "another user's directory is in its place", path)
-        os.makedirs(parent, exist_ok=True)
-    write_whole(path, payload, mode=FILE_MODE)
-
-
-def _overwrite(path: str, payload: bytes) -> None:
+def _overwrite(place: Place, payload: bytes) -> None:
     # A FIFO without a reader must not block a process that is about to exit.
-    _write(os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), payload)
-
-
-def _write(descriptor: int, payload: bytes) -> None:
-    with open(descriptor, "wb") as file:
+    flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | (0 if place.is_process else os.O_NOFOLLOW)
+    with open(os.open(place.name, flags, dir_fd=place.directory), "wb") as file:
+        place.check(file.fileno())
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            os.ftruncate(file.fileno(), 0)
         file.write(payload)
+
+
+def written_identity(path: str) -> tuple[int, int] | None:
+    """What tells the content of the error file at `path` from another one; None if there is none, or it is empty."""
+    try:
+        descriptor = open_own(path)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+    return (status.st_ino, status.st_mtime_ns) if status.st_size else None
 
 
 def _read(path: str) -> tuple[bytes, float]:
     """The file's bytes and modification time."""
     try:
-        descriptor = open_regular(path, follow=True)  # the path is this user's and may be a link to a mounted file
+        descriptor = open_own(path)
     except NotRegularError:
         if os.path.isdir(path):
             raise _UnreadableError("is a directory") from None

@@ -9,7 +9,7 @@ from holdfast.errors.diagnosis import NOT_AVAILABLE, Evidence, diagnose, signal_
 from holdfast.errors.error_file import read_error_file, thread_in
 from holdfast.errors.kind import FailureKind
 from holdfast.errors.tree import Category
-from holdfast.record import Frozen
+from holdfast.record_types import Frozen, like_dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def diagnosed(local_rank: int, pid: int, exit_code: int, error_file: str, eviden
     )
 
 
+@like_dataclass
 class ProcessFailure:  # noqa: PLW1641 - not hashable, because it is mutable
     """A failed process, with the content of its `error_file`: torch's shape of a `Failure`.
 
@@ -112,7 +113,8 @@ class ProcessFailure:  # noqa: PLW1641 - not hashable, because it is mutable
         error_file: the path of its error file; "<N/A>" if there is none.
         error_file_data: the object in that file.
         message: the traceback, or whatever else is known of the reason.
-        timestamp: when it failed, in Unix seconds with a fraction; without an error file, when the failure was noticed.
+        timestamp: when it failed, in whole Unix seconds, as its error file has it; without one, when the failure was
+            noticed. `record.timestamp` has the fraction, which orders failures.
         host: the name of its machine.
         category: whose failure it is; the user's by default.
         kind: how it failed.
@@ -130,12 +132,14 @@ class ProcessFailure:  # noqa: PLW1641 - not hashable, because it is mutable
 
     record: Failure
 
+    DERIVED_FIELDS: ClassVar[tuple[str, ...]] = ("error_file_data", "message", "timestamp")
+    """What `dataclasses` shows beside the arguments."""
+
     if TYPE_CHECKING:
         local_rank: int
         pid: int
         error_file_data: dict[str, Any]
         message: str
-        timestamp: float
         host: str
         category: Category
         where: str
@@ -147,7 +151,7 @@ class ProcessFailure:  # noqa: PLW1641 - not hashable, because it is mutable
         survivors: tuple[str, ...]
 
     def __init__(
-        self, local_rank: int, pid: int, exitcode: int, error_file: str, evidence: Evidence | None = None
+        self, local_rank: int, pid: int, exitcode: int, error_file: str, *, evidence: Evidence | None = None
     ) -> None:
         self.record = diagnosed(local_rank, pid, exitcode, error_file, Evidence() if evidence is None else evidence)
 
@@ -173,6 +177,14 @@ class ProcessFailure:  # noqa: PLW1641 - not hashable, because it is mutable
     @error_file.setter
     def error_file(self, path: str) -> None:
         self.record = self.record.replace(error_file="" if path == NOT_AVAILABLE else path)
+
+    @property
+    def timestamp(self) -> int:
+        return int(self.record.timestamp)
+
+    @timestamp.setter
+    def timestamp(self, seconds: float) -> None:
+        self.record = self.record.replace(timestamp=seconds)
 
     @property
     def kind(self) -> FailureKind:
@@ -205,7 +217,7 @@ class ProcessFailure:  # noqa: PLW1641 - not hashable, because it is mutable
 
     def timestamp_isoformat(self) -> str:
         """The local time of the failure with milliseconds: 2026-01-31_23:59:59.123."""
-        seconds, milliseconds = divmod(round(self.timestamp * 1000), 1000)
+        seconds, milliseconds = divmod(round(self.record.timestamp * 1000), 1000)
         return f"{time.strftime('%Y-%m-%d_%H:%M:%S', time.localtime(seconds))}.{milliseconds:03}"
 
     def __repr__(self) -> str:
@@ -223,7 +235,7 @@ _SHOWN = (
 )
 """The attributes of a `ProcessFailure`, in the order in which they are shown."""
 
-_OF_RECORD = frozenset(_SHOWN) - {"exitcode", "error_file", "kind"}
+_OF_RECORD = frozenset(_SHOWN) - {"exitcode", "error_file", "kind", "timestamp"}
 """Those of them that have the same name and value in a `Failure`."""
 
 
@@ -232,7 +244,7 @@ def in_order(failures: Mapping[int, ProcessFailure]) -> list[tuple[int, ProcessF
 
     Failures that only lost a peer come last, whatever their time: they are victims of the others.
     """
-    return sorted(failures.items(), key=lambda item: (_is_victim(item[1]), item[1].timestamp, item[0]))
+    return sorted(failures.items(), key=lambda item: (_is_victim(item[1]), item[1].record.timestamp, item[0]))
 
 
 def _is_victim(failure: ProcessFailure) -> bool:

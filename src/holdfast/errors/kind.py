@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
+from holdfast.errors.text import clipped
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,16 +72,25 @@ PEER_ERRORS = frozenset(
 )
 """Exceptions that mean a lost peer if their text says so."""
 
+SEARCH_MAX_CHARS = 64 * 1024
+"""How much of a text is searched: its head and its tail. A worker may write megabytes."""
+
 _LOST_PEER = re.compile(
     r"connection (?:was )?(?:reset|closed|aborted|lost)|broken pipe|socket (?:closed|is closed|timeout)"
     r"|(?:remote process|peer) (?:exited|closed|has)|closed by (?:the )?(?:remote )?peer"
     r"|failed to recv|recvvalue failed|heartbeat (?:timeout|timed)|missed heartbeats|barrier (?:timed|failed)"
-    r"|\bnccl\b.*(?:error|timeout|abort)|\b(?:gloo|collective)\b.*(?:time|abort|error|fail)"
     r"|timed? ?out (?:after )?waiting|wait timeout|timeout waiting|watchdog caught"
     r"|\b(?:unavailable|deadline_exceeded|aborted)\b:",
     re.IGNORECASE,
 )
 
+_LIBRARIES = (
+    (re.compile(r"\bnccl\b.*", re.IGNORECASE), re.compile(r"error|timeout|abort", re.IGNORECASE)),
+    (re.compile(r"\b(?:gloo|collective)\b.*", re.IGNORECASE), re.compile(r"time|abort|error|fail", re.IGNORECASE)),
+)
+"""A library, with the rest of the line, and what it says there of a lost peer. In one expression, the search would take
+quadratic time: a line of 64 KiB that repeats the library's name would take seconds.
+"""
 
 _TIMED_OUT = re.compile(r"tim(?:e|ed)[ -]?out|deadline_exceeded", re.IGNORECASE)
 
@@ -91,7 +102,10 @@ def is_lost_peer(exception: str, text: str) -> bool:
 
 
 def says_lost_peer(text: str) -> bool:
-    return _LOST_PEER.search(text) is not None
+    text = clipped(text, SEARCH_MAX_CHARS)
+    if _LOST_PEER.search(text) is not None:
+        return True
+    return any(words.search(line[0]) for library, words in _LIBRARIES for line in library.finditer(text))
 
 
 def says_timeout(text: str) -> bool:

@@ -28,6 +28,7 @@ def record(fn: Callable[P, R], error_handler: ErrorHandler | None = None) -> Cal
     - ``sys.exit()`` and ``sys.exit(0)`` inside `fn` make it return None. Any other ``sys.exit`` passes unrecorded: the
       exit code is the message.
     - A `ChildFailedError` passes on the child's own error file, so that the root cause travels up a tree of processes.
+      If the child left none, none is written.
 
     A failing handler never hides the exception. Without `error_handler`, `get_error_handler` provides the handler when
     the function is called.
@@ -66,7 +67,6 @@ def _hand_on(failed: ChildFailedError, handler: ErrorHandler) -> None:
         handler.dump_error_file(failure.error_file, failure.exitcode)
         return
     notice(f"rank {rank} of {failed.name} failed and left no error file: {gist(failure)}")
-    handler.record_exception(failed)
 
 
 def _attempt(action: Callable[..., object], *args: object) -> None:

@@ -8,7 +8,7 @@ import time
 
 from holdfast.errors.child_failed import ChildFailedError
 from holdfast.errors.description import describe
-from holdfast.errors.error_file import PATH_VARIABLE, THREAD_KEY
+from holdfast.errors.error_file import PATH_VARIABLE, THREAD_KEY, written_identity
 from holdfast.errors.handler import ErrorHandler, get_error_handler
 from holdfast.errors.text import clipped
 
@@ -28,7 +28,7 @@ def record_uncaught(exc: BaseException, thread: str, written: dict[str, Any]) ->
     program may unload this module.
     """
     path = os.environ.get(PATH_VARIABLE)
-    if not path or (thread and "earlier" in written) or _identity(path) != written.get("identity"):
+    if not path or (thread and "earlier" in written) or written_identity(path) != written.get("identity"):
         return
     handler = get_error_handler()
     if type(handler) is not ErrorHandler:
@@ -40,7 +40,7 @@ def record_uncaught(exc: BaseException, thread: str, written: dict[str, Any]) ->
         data = describe(exc, time.time_ns())
         _add_threads(data["message"]["extraInfo"], thread, written)
         handler._write_error_file(path, json.dumps(data))  # noqa: SLF001 - it reports where a write failed
-    written["identity"] = _identity(path)
+    written["identity"] = written_identity(path)
 
 
 def _add_threads(info: dict[str, Any], thread: str, written: dict[str, Any]) -> None:
@@ -51,12 +51,3 @@ def _add_threads(info: dict[str, Any], thread: str, written: dict[str, Any]) -> 
         # Mark the lines, so that no parser mistakes their last frame for the exception's.
         earlier = clipped(written["earlier"].rstrip(), EARLIER_MAX_CHARS).replace("\n", "\n> ")
         info["py_callstack"] = f"{info['py_callstack'].rstrip()}\n\nBefore that, a thread had ended:\n> {earlier}\n"
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    """The identity of the file at `path`; None if it is missing or empty."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return (status.st_ino, status.st_mtime_ns) if status.st_size else None

@@ -17,6 +17,8 @@ from holdfast.files import open_append
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from holdfast.events.records import AnyEvent
 
 HELD_MAX_EVENTS = 1000
@@ -32,14 +34,29 @@ class EventLog:
     """
 
     def __init__(self, path: str | None, destination: str = "null") -> None:
-        self._file = _EventFile(path) if path else None
-        self._to_file = Guarded(f"the event log {path!r}", self._file.append if self._file else discard)
+        self._set_file(path)
         self._to_handler = event_handler(destination)
         self._waiting: deque[AnyEvent | RecordedEvent] = deque()
         self._holds = False
         self._owner_pid = os.getpid()
         # Reentrant: a signal handler may write an event while the same thread is writing one.
         self._lock = _thread.RLock()
+
+    def _set_file(self, path: str | None) -> None:
+        self._file = _EventFile(path) if path else None
+        self._to_file = Guarded(f"the event log {path!r}", self._file.append if self._file else discard)
+
+    def move(self, path: str, opening: Iterable[RecordedEvent]) -> None:
+        """Continue in the file `path`, which begins with `opening`. Held events follow it."""
+        if os.getpid() != self._owner_pid:
+            return
+        with self._lock:
+            if self._file:
+                self._file.close()
+            self._set_file(path)
+            self._waiting.extendleft(reversed(list(opening)))
+            if not self._holds:
+                self.release()
 
     def hold(self) -> None:
         """Hold back events until `release`, `close`, or `HELD_MAX_EVENTS`."""

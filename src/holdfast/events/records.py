@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from holdfast.errors.text import headline
 from holdfast.errors.tree import InputError
-from holdfast.record import like_dataclass
+from holdfast.record_types import like_dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class _Record:
 class Event(_Record):
     """An event of an agent or a worker.
 
-    `timestamp` defaults to the current time. 0 means the default, because torch's callers pass 0.
+    A `timestamp` of 0, the default, becomes the current time.
     """
 
     __slots__ = ("metadata", "name", "source")
@@ -106,7 +106,7 @@ class Event(_Record):
         self,
         name: str,
         source: EventSource,
-        timestamp: float | None = None,
+        timestamp: float = 0,
         metadata: dict[str, EventMetadataValue] | None = None,
     ) -> None:
         self.name = name

@@ -4,12 +4,12 @@ They go only to the file in the run's directory. In a line of that file, `metada
 event as the object `details`. A reader passes over events and fields that it does not know, and takes the default of a
 field that is missing or of another type. So fields may be added, and none may change its meaning without a new format.
 
-These are records of `holdfast.record` and not of msgspec: a job of one node writes events without importing msgspec.
+These are records of `holdfast.record_types` and not of msgspec, which a job of one node does not import.
 """
 
 from __future__ import annotations
 
-from holdfast.record import Frozen
+from holdfast.record_types import Frozen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 
 FORMAT = 2
 """The version of the format. In format 1, which has no number, `details` is a string that holds the JSON object."""
+
+OPENING_LINE_MAX_BYTES = 64 << 10
+"""The longest line of the events that tell whose a log is, `RunStarted` and `AttemptStarted`. A reader that only wants
+to know that skips longer lines.
+"""
+
+RUN_ID_MAX_CHARS = 1_000
+"""How much of a run id is in a line. Nodes that meet in a store have shorter ones."""
 
 PREFIX = "holdfast."
 """The names of our own events begin with it."""
@@ -33,7 +41,9 @@ class RunEvent(Frozen):
 
 
 class RunStarted(RunEvent):
-    """The agent starts. This is the first event of a run. `agent` is a random id of this start of this agent."""
+    """The agent starts. This is the first event of a run. `agent` is a random id of this start of this agent. Of a long
+    `command`, the beginning is kept.
+    """
 
     NAME: ClassVar[str] = "run.started"
 
@@ -50,7 +60,9 @@ class RunStarted(RunEvent):
 
 
 class AttemptStarted(RunEvent):
-    """The workers of an attempt have started, with the seconds spent in the rendezvous and on their start."""
+    """The workers of an attempt have started, with the seconds spent in the rendezvous and on their start. Of more than
+    a thousand workers, `ranks` and `pids` have the first.
+    """
 
     NAME: ClassVar[str] = "attempt.started"
 
@@ -156,7 +168,7 @@ EVENTS: tuple[type[RunEvent], ...] = (
     *(RunStarted, AttemptStarted, WorkerFailed, LateCrash, AttemptEnded),
     *(VerdictReached, StacksCollected, Warned, RunEnded),
 )
-"""All of them. Of two with the same name, a report reads the last one."""
+"""All kinds of events. If two have the same name, a report uses the last one."""
 
 
 def field_types(event: type[RunEvent]) -> dict[str, str]:
@@ -200,7 +212,7 @@ class RecordedEvent:
             "timestamp": self.timestamp,
             "metadata": {
                 "format": FORMAT,
-                "run_id": self.run_id,
+                "run_id": self.run_id[:RUN_ID_MAX_CHARS],
                 "hostname": self.hostname,
                 "group_rank": self.group_rank,
                 "monotonic": self.monotonic,

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 
+START_METHODS = ("spawn", "fork", "forkserver")
+"""How the process of a function can be started."""
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+_KNOWN = 4
+"""The length of an entry of `linecache` with lines. The second item is None if they are in no file."""
+
+
 def needs_value(function: Callable[..., Any]) -> bool:
     """Whether a fresh interpreter cannot find `function` by name."""
     # A partial, recognised without importing functools.
@@ -34,8 +38,30 @@ class ByValue:
     def __init__(self, held: object) -> None:
         self._held = held
 
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[bytes]]:
-        return pickle.loads, (dumps(self._held),)
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[bytes, dict[str, list[str]]]]:
+        data = dumps(self._held)
+        return _loaded, (data, _sources(data))
+
+
+def _sources(data: bytes) -> dict[str, list[str]]:
+    """The lines of the cells that the code in `data` is from, for tracebacks. Only this process knows them."""
+    linecache = sys.modules.get("linecache")  # what has registered a cell has imported it
+    if linecache is None:
+        return {}
+    return {
+        name: entry[2]
+        for name, entry in list(linecache.cache.items())
+        if len(entry) == _KNOWN and entry[1] is None and name.encode(errors="replace") in data
+    }
+
+
+def _loaded(data: bytes, sources: dict[str, list[str]]) -> object:
+    if sources:
+        import linecache
+
+        for name, lines in sources.items():
+            linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
+    return pickle.loads(data)  # noqa: S301 - our own parent wrote it
 
 
 def dumps(held: object) -> bytes:

@@ -23,6 +23,7 @@ from contextlib import suppress
 
 from holdfast.processes.console import Console, Descriptor
 from holdfast.processes.fence import FENCE_BYTES
+from holdfast.processes.progress_bars import last_frames
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast.processes.launch import Launch
 
 END_MAX_BYTES = 16 * 1024
-"""How much of the end of each worker's stderr is kept."""
+"""How much of the end of each worker's stderr is kept, with only the last frame of each progress bar."""
 
 READ_BYTES = 64 * 1024
 """How much one read takes from a worker: a pipe's default capacity, so that one write is not split."""
@@ -139,7 +140,7 @@ class ConsoleRelay:
         if stream is None:
             return b""
         self._drain(stream)
-        return bytes(stream.end)
+        return stream.kept()
 
     def _listen_to(self, stream: _Stream) -> None:
         self._watch(stream.fd, lambda: self._read(stream), select.POLLIN)
@@ -284,7 +285,7 @@ class ConsoleRelay:
 class _Stream:
     """The output of one worker."""
 
-    __slots__ = ("count", "end", "fd", "is_both", "is_shown", "is_terminal", "rank", "workers_fd")
+    __slots__ = ("_end", "count", "fd", "is_both", "is_shown", "is_terminal", "rank", "workers_fd")
 
     def __init__(
         self, rank: int, fd: int, workers_fd: int, *, is_shown: bool, is_terminal: bool, is_both: bool
@@ -295,13 +296,18 @@ class _Stream:
         self.is_shown = is_shown
         self.is_terminal = is_terminal
         self.is_both = is_both
-        self.end = bytearray()
         self.count = 0
+        self._end = bytearray()
 
     def keep(self, data: bytes) -> None:
         self.count += len(data)
-        self.end += data[-END_MAX_BYTES:]
-        del self.end[:-END_MAX_BYTES]
+        self._end += data
+        if len(self._end) > 2 * END_MAX_BYTES:  # not after every read: progress bars are many small writes
+            self._end = bytearray(self.kept())
+
+    def kept(self) -> bytes:
+        """The end of the output."""
+        return last_frames(bytes(self._end))[-END_MAX_BYTES:]
 
 
 class _Writer:

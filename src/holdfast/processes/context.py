@@ -31,11 +31,14 @@ CATCH_UP_MAX_S = 10.0
 waits as long as the console accepts any.
 """
 
-HELD_BACK_MAX_S = 5.0
-"""How long a set that starts can hold back a signal, if its caller wants to know the set before a signal raises."""
-
 SHUTDOWN_TIMEOUT_S = 30
 """The default time between the stop signal and SIGKILL."""
+
+
+def remark_on_numa(name: str, numa_options: object) -> None:
+    """Say that `numa_options` have no effect, if there are any."""
+    if numa_options is not None:
+        notice(f"{name}: workers are not bound to NUMA nodes; holdfast does not do that yet")
 
 
 class PContext:
@@ -53,14 +56,11 @@ class PContext:
         envs: Mapping[int, Mapping[str, str]],
         logs_specs: LogsSpecs,
         log_line_prefixes: dict[int, str] | None = None,
-        numa_options: object = None,
         duplicate_stdout_filters: list[str] | None = None,
         duplicate_stderr_filters: list[str] | None = None,
         shutdown_timeout: float = SHUTDOWN_TIMEOUT_S,
     ) -> None:
         check_ranks(name, args=args, envs=envs)
-        if numa_options is not None:
-            notice(f"{name}: workers are not bound to NUMA nodes; holdfast does not do that yet")
         self.name = name
         self.entrypoint = entrypoint
         self.args = args
@@ -138,14 +138,13 @@ class PContext:
             self._outcome = outcome = Outcome(
                 keeper, self.envs, self.logs, self._ended_well, strict_exit=self.strict_exit
             )
+            keeper.guard_fence()  # only now: if it cannot, the set has an owner who ends it
             # A fence that was set meanwhile found no keeper. Loop, as another one may be set now.
             while said != self._fence_at:
                 said = self._fence_at
                 assert said is not None
                 keeper.fence(said)
-        # The caller may hold signals back until the processes have started, but not for a keeper that starts none.
-        _wait(keeper, lambda: keeper.is_started, time.monotonic() + HELD_BACK_MAX_S)
-        _wait(keeper, lambda: keeper.is_started, sections=None)
+        _wait(keeper, lambda: keeper.is_started)
         if keeper.error is not None:
             raise keeper.error
         from holdfast.processes.oom import OomWatch
@@ -322,8 +321,6 @@ class PContext:
         self.close()
 
 
-def _wait(
-    keeper: KeeperClient, is_true: Callable[[], bool], deadline: float | None = None, sections: int | None = 1
-) -> None:
+def _wait(keeper: KeeperClient, is_true: Callable[[], bool], deadline: float | None = None) -> None:
     with Uninterrupted(), SignalWakeUp() as signals:
-        keeper.wait_until(is_true, deadline, signals, sections)
+        keeper.wait_until(is_true, deadline, signals)

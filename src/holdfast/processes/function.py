@@ -18,9 +18,9 @@ from multiprocessing import popen_spawn_posix, reduction, spawn
 from multiprocessing.process import BaseProcess
 
 from holdfast.own_path import programs_path
-from holdfast.processes.arguments import environment
+from holdfast.processes.arguments import START_METHODS, environment
 from holdfast.processes.by_value import ByValue, dumps, needs_value
-from holdfast.processes.context import PContext
+from holdfast.processes.context import SHUTDOWN_TIMEOUT_S, PContext, remark_on_numa
 from holdfast.processes.launch import Launch, PickledCall
 from holdfast.processes.spawned import command_line, shared_tracker
 
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 GOOD_END = b"\0"
 """Follows the value when the function has returned and everything that it left running has ended. No pickle begins or
 ends with it."""
-
-START_METHODS = ("spawn", "fork", "forkserver")
 
 
 class MultiprocessContext(PContext):
@@ -55,14 +53,23 @@ class MultiprocessContext(PContext):
         envs: Mapping[int, Mapping[str, str]],
         start_method: str,
         logs_specs: LogsSpecs,
-        *options: Any,
-        **named_options: Any,
+        log_line_prefixes: dict[int, str] | None = None,
+        numa_options: object = None,
+        duplicate_stdout_filters: list[str] | None = None,
+        duplicate_stderr_filters: list[str] | None = None,
+        shutdown_timeout: float = SHUTDOWN_TIMEOUT_S,
     ) -> None:
         if start_method not in START_METHODS:
             from holdfast.errors import InputError
 
             raise InputError(f"{name}: unknown start method {start_method!r}; choose from {', '.join(START_METHODS)}")
-        super().__init__(name, entrypoint, args, envs, logs_specs, *options, **named_options)
+        super().__init__(
+            *(name, entrypoint, args, envs, logs_specs, log_line_prefixes),
+            duplicate_stdout_filters=duplicate_stdout_filters,
+            duplicate_stderr_filters=duplicate_stderr_filters,
+            shutdown_timeout=shutdown_timeout,
+        )
+        remark_on_numa(name, numa_options)
         self.start_method = start_method
         self._values: dict[int, int] = {}
         self._fds: list[int] = []

@@ -17,15 +17,19 @@ from holdfast.processes.standard_streams import open_missing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from _thread import LockType
     from collections.abc import Iterable
     from types import FrameType
-    from typing import Any, Self
+    from typing import Any, NoReturn, Self
 
 SIGNALS_VARIABLE = "TORCHELASTIC_SIGNALS_TO_HANDLE"
 DEFAULT_SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 
 AGAIN_S = 0.005
 """How long after a signal that arrived during an import it is sent again."""
+
+DEFERRED_MAX_S = 5.0
+"""How long a signal waits for the end of a `Deferred` section. A scheduler may allow 30 s until it sends SIGKILL."""
 
 TERMINAL_SIGNALS = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGHUP})
 """The signals that a terminal sends. nohup ignores SIGHUP for its job, and a shell without job control ignores SIGINT
@@ -41,6 +45,10 @@ class SignalException(Exception):  # noqa: N818 - the name is part of the public
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class KeyboardSignalException(SignalException, KeyboardInterrupt):
+    """SIGINT asked this process to stop: to a notebook, and to programs that expect it, also a KeyboardInterrupt."""
 
 
 def signals_to_handle(text: str | None = None) -> list[signal.Signals]:
@@ -70,6 +78,8 @@ class _Handlers:
         self.previous: dict[int, Any] = {}
         self.critical_sections = 0
         self.pending: list[int] = []
+        self.deferral: LockType | None = None
+        self.deferred: int | None = None
         self.wakeup: tuple[int, int] | None = None
 
     def install(self, wanted: Iterable[signal.Signals] | None = None) -> None:
@@ -103,6 +113,9 @@ class _Handlers:
         self.users -= 1
         if self.users == 0:
             self._put_back()
+            # A section failed, and nobody has raised its signal. So it is for the program.
+            while self.pending and not self.critical_sections and _is_main_thread():
+                os.kill(os.getpid(), self.pending.pop(0))
 
     def tidy(self) -> None:
         """Restore the handlers, if the last set was closed by a thread that could not."""
@@ -113,18 +126,33 @@ class _Handlers:
         """In a forked process, which owns none of the sets."""
         self.users = self.critical_sections = 0
         self.pending.clear()
+        self.deferral = self.deferred = None
+        if self.wakeup is not None:
+            with suppress(ValueError):  # another interpreter's thread forked
+                listener = signal.set_wakeup_fd(-1)
+                if listener not in (-1, self.wakeup[1]):
+                    signal.set_wakeup_fd(listener)
         self._close_wakeup()
 
-    def raise_pending(self, sections: int | None = 0) -> None:
+    def raise_pending(self, sections: int = 0) -> None:
         """Raise for a signal that arrived in a critical section, at a point where nothing is half done.
 
         `sections` is the number of surrounding critical sections that allow it; inside more, the signal stays pending.
-        None means that all of them do.
         """
-        if self.pending and (sections is None or self.critical_sections <= sections):
-            signum = self.pending[0]
-            self.pending.clear()
-            _interrupt(signum)
+        while self.pending and self.critical_sections <= sections:
+            self._deliver(self.pending.pop(0))  # a second one may mean more than the first
+
+    def begin_deferral(self) -> None:
+        self.deferral = _thread.allocate_lock()
+        self.deferral.acquire()
+
+    def end_deferral(self) -> int | None:
+        """The signal that was deferred; from now on it is the caller's."""
+        section, self.deferral = self.deferral, None
+        signum, self.deferred = self.deferred, None
+        if section is not None:
+            section.release()
+        return signum
 
     def _put_back(self) -> None:
         """Restore the previous handlers, except those that were replaced since."""
@@ -153,14 +181,32 @@ class _Handlers:
         elif self.critical_sections:
             self.pending.append(signum)
         elif _is_importing(frame):
-            _thread.start_new_thread(self._send_again, (signum,))
+            try:
+                _thread.start_new_thread(self._send_again, (signum,))
+            except RuntimeError:  # no thread is left
+                self.pending.append(signum)
         else:
+            self._deliver(signum)
+
+    def _deliver(self, signum: int) -> None:
+        """Raise the exception, or defer it."""
+        if self.deferral is None or self.deferred is not None:
             _interrupt(signum)
+        self.deferred = signum
+        with suppress(RuntimeError):  # no thread is left: it waits for the end of the section
+            _thread.start_new_thread(self._end_deferral, (signum, self.deferral))
+
+    def _end_deferral(self, signum: int, section: LockType) -> None:
+        main_thread = self.main_thread
+        if not section.acquire(timeout=DEFERRED_MAX_S) and main_thread is not None:
+            signal.pthread_kill(main_thread, signum)
 
     def _send_again(self, signum: int) -> None:
         time.sleep(AGAIN_S)
         main_thread = self.main_thread
-        if main_thread is not None:
+        if main_thread is None:  # the last set is closed: the signal is for the program
+            os.kill(os.getpid(), signum)
+        else:
             signal.pthread_kill(main_thread, signum)
 
 
@@ -181,9 +227,14 @@ def _is_importing(frame: FrameType | None) -> bool:
     return False  # the user's own import
 
 
-def _interrupt(signum: int) -> None:
+def _interrupt(signum: int) -> NoReturn:
+    raise _exception(signum)
+
+
+def _exception(signum: int) -> SignalException:
     received = signal.Signals(signum)
-    raise SignalException(f"process {os.getpid()} got the signal {received.name}", sigval=received)
+    kind = KeyboardSignalException if received is signal.SIGINT else SignalException
+    return kind(f"process {os.getpid()} got the signal {received.name}", sigval=received)
 
 
 handlers = _Handlers()
@@ -203,6 +254,29 @@ class Uninterrupted:
             handlers.critical_sections -= 1
             if error_type is None:
                 handlers.raise_pending()
+
+
+class Held(Uninterrupted):
+    """A section that a signal must not leave half done; the next wait raises the exception, or the next section."""
+
+    def __exit__(self, *_: object) -> None:
+        if self._counts:
+            handlers.critical_sections -= 1
+
+
+class Deferred:
+    """A section at whose end a signal is raised, or after `DEFERRED_MAX_S`. A second signal is raised at once."""
+
+    def __enter__(self) -> None:
+        self._counts = handlers.main_thread == _thread.get_ident() and handlers.deferral is None
+        if self._counts:
+            handlers.begin_deferral()
+
+    def __exit__(self, error_type: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if self._counts:
+            signum = handlers.end_deferral()
+            if signum is not None and not isinstance(error, SignalException):
+                raise _exception(signum) from error
 
 
 class SignalWakeUp:

@@ -11,12 +11,12 @@ from contextlib import suppress
 
 from holdfast.processes.children import end_sessions, is_child
 from holdfast.processes.console_relay import COUNT_BYTES, counts_offset
-from holdfast.processes.fence import write_fence
+from holdfast.processes.fence import FenceGuard, write_fence
 from holdfast.processes.interruption import Uninterrupted, handlers
 from holdfast.processes.keeper_start import plain, start_keeper
 from holdfast.processes.keeper_states import KILL_WAIT_S
 from holdfast.processes.standard_streams import open_missing
-from holdfast.waiting import POLL_MAX_S, poll_ms
+from holdfast.waiting import poll_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
             """Fork a keeper from it. Returns the process id, and a pidfd.
 
             Raises:
-                NoTemplateError: it cannot.
+                NoTemplateError: it cannot; a `LostTemplateError` if it may have done so without an answer.
             """
 
 
@@ -53,11 +53,20 @@ KEEPER_WAIT_S = 0.08
 """... and how long a keeper that got SIGCONT may take, before it is killed, and the set with it. A lease ends a tenth
 of its time after the fence: 0.3 s."""
 
+LOST_WAIT_S = 15.0
+"""How long a set may take to end that a lost template may have forked: its keeper needs a second to see that its agent
+lives on, and then `KILL_WAIT_S` at most.
+"""
+
 _READ_BYTES = 65536
 
 
 class NoTemplateError(Exception):
     """The template cannot fork this set; start it the ordinary way."""
+
+
+class LostTemplateError(NoTemplateError):
+    """The template died or did not answer. It may have forked the set before."""
 
 
 class Exit:
@@ -108,7 +117,7 @@ class KeeperClient:
         # For sections that cannot block, and threads that must not wait for the other lock.
         self._open_lock = _thread.allocate_lock()
         self._fence_at = float("inf")
-        self._guard: _Guard | None = None
+        self._guard: FenceGuard | None = None
         self._ranks = [launch.rank for launch in launches]
 
         open_missing()
@@ -130,14 +139,11 @@ class KeeperClient:
                 passed = [fd for launch in launches for fd in launch.fds or ()]
                 plains = [plain(launch) for launch in launches]
                 self.keeper_pid, self._keeper_fd = template.fork_keeper(plains, ends, passed, will)
-        except BaseException:
-            for fd in fds:
-                os.close(fd)
+        except BaseException as error:
+            _abandon(fds, is_lost=isinstance(error, LostTemplateError))
             raise
         os.close(commands)
         os.close(reports)
-        if fence_at is not None:
-            self._start_guard()
 
     def fileno(self) -> int:
         """Readable when `update` has something to read, and at the end."""
@@ -177,14 +183,15 @@ class KeeperClient:
             is_earlier, self._fence_at = at < self._fence_at, at
             if is_earlier:  # a later fence is read when the old one is due
                 self._command(b"fence\n")
-        self._start_guard()
+        self.guard_fence()
         if is_earlier and self._guard is not None:
             self._guard.wake()
 
-    def _start_guard(self) -> None:
+    def guard_fence(self) -> None:
+        """Watch the fence beside the keeper, if there is one. RuntimeError if no thread can start: end the set then."""
         with self._open_lock:
-            if self._guard is None and not self.is_gone and not self._closed:
-                self._guard = _Guard(self)
+            if self._guard is None and self._fence_at < float("inf") and not self.is_gone and not self._closed:
+                self._guard = FenceGuard(self)
 
     @property
     def is_overdue(self) -> bool:
@@ -200,8 +207,7 @@ class KeeperClient:
         """
         if self._hear_until(lambda: not self.is_overdue, time.monotonic()):
             return
-        with suppress(ProcessLookupError):
-            self._continue_keeper()
+        self.continue_keeper()
         if self._hear_until(lambda: not self.is_overdue, time.monotonic() + KEEPER_WAIT_S):
             return
         with self._lock:
@@ -255,11 +261,9 @@ class KeeperClient:
             for rank in self._ranks
         }
 
-    def wait_until(
-        self, is_true: Callable[[], bool], deadline: float | None, signals: SignalWakeUp, sections: int | None = 1
-    ) -> None:
+    def wait_until(self, is_true: Callable[[], bool], deadline: float | None, signals: SignalWakeUp) -> None:
         """Wait until `is_true()`, or until the monotonic `deadline`. Call it in a critical section: `signals` ends the
-        system call, and a signal raises at one point only, inside `sections` critical sections as in `raise_pending`.
+        system call, and a signal raises at one point only, unless that section is in another one.
         """
         with self._lock:
             self._users += 1
@@ -273,7 +277,7 @@ class KeeperClient:
                 wait_s = None if deadline is None else deadline - time.monotonic()
                 if is_true() or self.is_gone or (wait_s is not None and wait_s <= 0):
                     return
-                handlers.raise_pending(sections)
+                handlers.raise_pending(sections=1)
                 poll.poll(poll_ms(wait_s))
                 signals.drain()
         finally:
@@ -384,31 +388,41 @@ class KeeperClient:
                 self._keeper_fd = -1
 
 
-class _Guard:
-    """The agent's own watch on the fence: a thread beside the keeper, which may have been stopped.
+def _abandon(fds: Sequence[int], *, is_lost: bool) -> None:
+    """Close the descriptors of a set that was not started. If it `is_lost`, wait until it is certain that it is not."""
+    reports = fds[2:3] if is_lost else ()
+    for fd in fds:
+        if fd not in reports:
+            os.close(fd)  # a keeper without these ends its set
+    for fd in reports:
+        try:
+            _wait_for_end(fd)
+        finally:
+            os.close(fd)
 
-    It sleeps until the fence that it knows, so a fence that is renewed in time wakes it once in a lease. It then
-    continues a stopped keeper.
+
+def _wait_for_end(reports: int) -> None:
+    """Wait until no process has the other end of this pipe: the set that it is for has ended, or was never forked.
+
+    Raises:
+        InfrastructureError: it takes too long.
     """
+    deadline = time.monotonic() + LOST_WAIT_S
+    poll = select.poll()
+    poll.register(reports, select.POLLIN)
+    while True:
+        try:
+            if not os.read(reports, _READ_BYTES):
+                return
+        except BlockingIOError:
+            pass
+        wait_s = deadline - time.monotonic()
+        if wait_s <= 0:
+            break
+        poll.poll(poll_ms(wait_s))
+    from holdfast.errors.tree import InfrastructureError
 
-    def __init__(self, client: KeeperClient) -> None:
-        import threading
-
-        self._client = client
-        self._news = threading.Event()
-        threading.Thread(target=self._watch, name="holdfast-fence", daemon=True).start()
-
-    def wake(self) -> None:
-        """Call when the fence is earlier than before, or the set is gone."""
-        self._news.set()
-
-    def _watch(self) -> None:
-        client = self._client
-        while not client.is_gone and not client.is_closed and not client.is_fenced:
-            wait_s = client.overdue_in_s()
-            if wait_s > 0:
-                self._news.wait(min(wait_s, POLL_MAX_S))
-                self._news.clear()
-                client.continue_keeper()
-            else:
-                client.enforce_fence()
+    raise InfrastructureError(
+        f"the template of warm workers did not answer, and workers that it may have started did not end within "
+        f"{LOST_WAIT_S:g} s; no other set may run beside it. Look for them with `ps`, or start without --warm"
+    )

@@ -218,7 +218,8 @@ def _fence_running(life: Life, event: FencePassed, now: float) -> Effects:
 
 
 def _fence(life: Life, event: FencePassed, now: float) -> Effects:
-    return [(TELL_FENCED, 0), *_kill(life, event, now)]
+    """Kill first: the agent's own guard of the fence ends when it is told, and this process may be stopped between."""
+    return [*_kill(life, event, now), (TELL_FENCED, 0)]
 
 
 def _kill_adopted(_life: Life, _event: ChildrenChanged, _now: float) -> Effects:
@@ -264,7 +265,7 @@ def _leave_console(life: Life, _event: AgentDied, now: float) -> Effects:
 
 
 def _judge_console(life: Life, event: DeadlinePassed, now: float) -> Effects:
-    """A console that goes on to accept lines has another patience, unless the agent set the deadline."""
+    """Restart the timeout for the console when it has accepted lines, unless the agent set the deadline."""
     assert life.deadline is not None
     if life.deadline < life.patience_ends or event.shown_bytes == life.shown_bytes:
         return _end(life, event, now)

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 
 from holdfast.logger import get_logger
 from holdfast.processes.std import Std, to_map
+from holdfast.record_types import like_dataclass
 from holdfast.run_directory import RunDirectory, make_temporary
 
 TYPE_CHECKING = False
@@ -27,6 +28,7 @@ ENTRY_POINT_GROUPS = ("holdfast.logs_specs", "torchrun.logs_specs")
 log = get_logger(__name__)
 
 
+@like_dataclass
 class LogsDest:
     """Where the output of one attempt goes, by local rank.
 
@@ -271,7 +273,13 @@ def _make_files(paths: Iterable[str]) -> None:
 def _cannot_make(error: OSError) -> Exception:
     from holdfast.errors.tree import InputError
 
-    return InputError(
+    # Also an OSError of the kind that callers of torch's class expect: a file in place of the directory is named so.
+    kind = NotADirectoryError if isinstance(error, FileExistsError) else type(error)
+
+    class LogDirectoryError(InputError, kind):  # type: ignore[misc, valid-type]  # the base is known only now
+        pass
+
+    return LogDirectoryError(
         f"cannot make the log directory {error.filename!r}: {error.strerror}; "
         f"give another log directory, or {os.devnull} for no log files"
     )

@@ -60,7 +60,7 @@ class Outcome:
 
     def is_over(self) -> bool:
         """Whether all processes have ended, or one has failed."""
-        exits = self._keeper.exits
+        exits = dict(self._keeper.exits)  # the fence's thread may add to it
         return self._keeper.is_gone or len(exits) == len(self._envs) or not self._have_succeeded()
 
     def is_success(self) -> bool:
@@ -69,7 +69,7 @@ class Outcome:
 
     def first_failure(self) -> ProcessFailure | None:
         """The failure that ended the set, as soon as it is known."""
-        exits = self._keeper.exits
+        exits = dict(self._keeper.exits)  # the fence's thread may add to it
         failed = [
             (exit_.timestamp, rank)
             for rank, exit_ in exits.items()
@@ -85,7 +85,7 @@ class Outcome:
         from holdfast.processes.result import RunProcsResult
 
         result = RunProcsResult(stdouts=self._logs.stdouts, stderrs=self._logs.stderrs)
-        for rank, exit_ in sorted(self._keeper.exits.items()):
+        for rank, exit_ in sorted(dict(self._keeper.exits).items()):
             if self._is_late_crash(rank, exit_):
                 result.late_crashes[rank] = self._failure(rank, exit_)
             if self._on_its_own(rank, exit_) and self._has_succeeded(rank, exit_):
@@ -110,7 +110,7 @@ class Outcome:
 
     def _have_succeeded(self) -> bool:
         """Whether those that have ended have succeeded."""
-        return all(self._has_succeeded(rank, exit_) for rank, exit_ in self._keeper.exits.items())
+        return all(self._has_succeeded(rank, exit_) for rank, exit_ in dict(self._keeper.exits).items())
 
     def _has_succeeded(self, rank: int, exit_: Exit) -> bool:
         """Whether a process finished its work. It may crash after that, during interpreter shutdown."""
@@ -132,7 +132,7 @@ class Outcome:
         failure = self._failure(rank, exit_)
         if not self._has_spoken(rank, failure) or thread_in(failure.error_file_data):
             return False  # the main thread may run for hours after another thread failed
-        return failure.timestamp <= self._disturbed.get(rank, self.stopped_at)
+        return failure.record.timestamp <= self._disturbed.get(rank, self.stopped_at)
 
     def _on_its_own(self, rank: int, exit_: Exit) -> bool:
         return exit_.on_its_own and rank not in self._disturbed
@@ -159,7 +159,7 @@ class Outcome:
         """The evidence about a failed process, beside its error file."""
         from holdfast.errors.diagnosis import Evidence
         from holdfast.errors.error_file import spare_path
-        from holdfast.processes.postmortem import crash_stacks, end_of
+        from holdfast.processes.postmortem import crash_stacks, end_of_log
 
         log_file = self._logs.stderrs[rank]
         if log_file == os.devnull:
@@ -171,7 +171,7 @@ class Outcome:
         if self._keeper.keeper_died:
             killed_with_keeper = f"killed with its keeper, PID {self._keeper.keeper_pid}, which was killed from outside"
         return Evidence(
-            stderr=end_of(log_file) if log_file else self._keeper.heard.get(rank, ""),
+            stderr=end_of_log(log_file) if log_file else self._keeper.heard.get(rank, ""),
             stacks=crash_stacks(self._envs[rank]),
             max_rss_kib=exit_.max_rss_kib,
             out_of_memory=out_of_memory,

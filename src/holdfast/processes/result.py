@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast.record_types import like_dataclass
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -9,6 +11,7 @@ if TYPE_CHECKING:
     from holdfast.errors import ProcessFailure
 
 
+@like_dataclass
 class RunProcsResult:
     """How a set ended: what each process returned, or which ones failed by themselves, and where their output is.
 

@@ -26,14 +26,15 @@ class Std(IntFlag):
     ALL = OUT | ERR
 
     @classmethod
-    def from_str(cls, text: str) -> Std | dict[int, Std]:
-        """Parse `text` by the rules of `GRAMMAR`.
+    def from_str(cls, vm: str) -> Std | dict[int, Std]:
+        """Parse the text `vm` by the rules of `GRAMMAR`.
 
         Space around ranks and streams is ignored.
 
         Raises:
             ValueError: the text does not have that form, or names a rank twice.
         """
+        text = vm
         if for_all := _FOR_ALL.fullmatch(text):
             return cls(int(for_all[1]))
         by_rank: dict[int, Std] = {}

@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from holdfast.errors.text import clipped
 from holdfast.errors.tree import InputError
-from holdfast.events.schema import AttemptStarted, RunStarted
-from holdfast.files import open_regular, read_regular
+from holdfast.events.schema import OPENING_LINE_MAX_BYTES, AttemptStarted, RunStarted
+from holdfast.files import open_regular
 from holdfast.report.reading import event_in
 
 if TYPE_CHECKING:
@@ -47,8 +47,13 @@ NUMBER_MAX = 1e15
 PEEK_MAX_LINES = 20
 """How many lines are read to identify a log. The first attempt is within them: it is written with earlier events."""
 
-PEEK_MAX_BYTES = 64 << 10
-"""How many bytes are read to identify a log."""
+PEEK_MAX_BYTES = 4 << 20
+"""How many bytes are read to identify a log, with lines that are skipped: an earlier version wrote all of a command,
+which may have 2 MiB.
+"""
+
+SKIPPED_BYTES = 1 << 20
+"""How much of a line that is too long is read at a time."""
 
 ID_MAX_CHARS = 64
 """How much of a job's or an agent's id is kept."""
@@ -191,7 +196,7 @@ def read_log(run: RunDirectory) -> Log:
 
 
 def skim_log(run: RunDirectory) -> Log:
-    """The event log in a run's directory. Of one longer than `LISTED_MAX_BYTES`, only the beginning and the end.
+    """The event log in a run's directory; only its beginning and its end if it is longer than `LISTED_MAX_BYTES`.
 
     Raises:
         InputError: there is none, or it cannot be read.
@@ -257,22 +262,32 @@ def identity_of(run: RunDirectory) -> Identity | None:
     """The identity of the log in a directory; None if there is no readable log."""
     try:
         found = Identity(directory=run.path, owner=os.stat(run.path).st_uid)
-        head = read_regular(run.events, PEEK_MAX_BYTES)
+        with open(open_regular(run.events), "rb") as file:
+            for entry in filter(None, map(parse_line, _opening_lines(file))):
+                found.run_id = found.run_id or entry.metadata.text("run_id")
+                found.started_at = found.started_at or entry.timestamp
+                if isinstance(entry.event, RunStarted):
+                    found.agent = identifier(entry.event.agent)
+                elif isinstance(entry.event, AttemptStarted):
+                    found.job = identifier(entry.event.job)
+                    found.nodes = entry.event.nodes
+                    break
     except OSError:
         return None
-    for line in head.split(b"\n", PEEK_MAX_LINES)[:PEEK_MAX_LINES]:
-        entry = parse_line(line)
-        if entry is None:
-            continue
-        found.run_id = found.run_id or entry.metadata.text("run_id")
-        found.started_at = found.started_at or entry.timestamp
-        if isinstance(entry.event, RunStarted):
-            found.agent = identifier(entry.event.agent)
-        elif isinstance(entry.event, AttemptStarted):
-            found.job = identifier(entry.event.job)
-            found.nodes = entry.event.nodes
-            break
     return found
+
+
+def _opening_lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines at the beginning of a log that are not too long, within `PEEK_MAX_LINES` and `PEEK_MAX_BYTES`."""
+    left = PEEK_MAX_BYTES
+    for _ in range(PEEK_MAX_LINES):
+        line = file.readline(min(OPENING_LINE_MAX_BYTES, left))
+        left -= len(line)
+        if len(line) < OPENING_LINE_MAX_BYTES or line.endswith(b"\n"):
+            yield line
+        while len(line) > 0 and not line.endswith(b"\n"):
+            line = file.readline(min(SKIPPED_BYTES, left))
+            left -= len(line)
 
 
 def identifier(text: str) -> str:

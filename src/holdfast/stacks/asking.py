@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 
 from holdfast import procfs
-from holdfast.files import open_regular
+from holdfast.own_files import open_own
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ def _size(path: str) -> int:
 def _read(path: str, offset: int, limit: int) -> bytes:
     """The content of a file; empty if it cannot be read. A pipe in its place does not block."""
     try:
-        fd = open_regular(path, follow=True)
+        fd = open_own(path)
     except OSError:
         return b""
     try:

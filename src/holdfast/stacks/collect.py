@@ -14,7 +14,7 @@ from holdfast.stacks.wire import RankStacks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 COLLECT_MAX_S = 15.0
 """The longest time to collect the stacks of this machine's workers."""
@@ -32,10 +32,19 @@ STACKS_MAX_CHARS = 64 * 1024
 """How much is kept for a rank: the beginning, and the end with the main thread."""
 
 
-def collect(workers: Mapping[int, WorkerTarget], timeout_s: float = COLLECT_MAX_S) -> dict[int, str]:
+def _nothing() -> None:
+    pass
+
+
+def collect(
+    workers: Mapping[int, WorkerTarget],
+    timeout_s: float = COLLECT_MAX_S,
+    meanwhile: Callable[[], object] = _nothing,
+) -> dict[int, str]:
     """The stacks of every running worker, by the keys of `workers`, in at most about `timeout_s`.
 
-    Parse each text with `holdfast.stacks.parse`. Workers that have ended are left out.
+    Parse each text with `holdfast.stacks.parse`. Workers that have ended are left out. `meanwhile` is called again and
+    again: the longest pause is a look at one process from outside, `spy.SPY_MAX_S`.
     """
     begin = time.monotonic()
     asked: dict[int, Answer] = {}
@@ -44,25 +53,29 @@ def collect(workers: Mapping[int, WorkerTarget], timeout_s: float = COLLECT_MAX_
             answer = ask(target)
             if answer is not None:
                 asked[rank] = answer
-        _await(asked.values(), begin + min(ANSWER_MAX_S, timeout_s / 2))
+        _await(asked.values(), begin + min(ANSWER_MAX_S, timeout_s / 2), meanwhile)
         texts = {rank: answer.text() for rank, answer in asked.items()}
     finally:
         for answer in asked.values():
             answer.close()
     for rank, target in workers.items():
         if not texts.get(rank):
+            meanwhile()
             texts[rank] = spy(target.pid, begin + timeout_s - time.monotonic())
     return {rank: clipped(texts[rank], STACKS_MAX_CHARS) for rank in workers if texts[rank]}
 
 
 def ranks_here(
-    workers: Mapping[int, WorkerTarget], steps: Mapping[int, int] | None = None, timeout_s: float = COLLECT_MAX_S
+    workers: Mapping[int, WorkerTarget],
+    steps: Mapping[int, int] | None = None,
+    timeout_s: float = COLLECT_MAX_S,
+    meanwhile: Callable[[], object] = _nothing,
 ) -> dict[int, RankStacks]:
     """Like `collect`, for a dump: each with its host and process, the step of its last heartbeat if `steps` has it, and
     the source line of its innermost frame.
     """
     host = os.uname().nodename
-    texts = collect(workers, timeout_s)
+    texts = collect(workers, timeout_s, meanwhile)
     told = steps or {}
     return {
         rank: RankStacks(host, workers[rank].pid, with_remarks(text, told.get(rank, -1)))
@@ -89,7 +102,7 @@ class _Listening:
             self.is_over = self._answer.text().endswith("\n")  # a busy machine may pause in the middle of a line
 
 
-def _await(answers: Iterable[Answer], deadline: float) -> None:
+def _await(answers: Iterable[Answer], deadline: float, meanwhile: Callable[[], object]) -> None:
     waiting = {answer.pidfd: _Listening(answer) for answer in answers}
     poll = select.poll()
     for fd in waiting:
@@ -102,3 +115,4 @@ def _await(answers: Iterable[Answer], deadline: float) -> None:
             if listening.is_over:
                 del waiting[fd]
                 poll.unregister(fd)
+        meanwhile()

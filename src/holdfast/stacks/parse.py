@@ -169,7 +169,9 @@ def _section(line: str) -> _Section | None:
 
 
 def _frame(line: str) -> Frame | None:
-    found = _FAULTHANDLER_FRAME.match(line) or _PY_SPY_FRAME.match(line)
+    found = _FAULTHANDLER_FRAME.match(line)
+    if found is None and line.endswith(")"):  # without it, the expression would try every parenthesis of the line
+        found = _PY_SPY_FRAME.match(line)
     if found is None:
         return None
     number = found["line"]

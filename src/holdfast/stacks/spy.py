@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 
 from holdfast.stacks.asking import GONE, STANDING, STATE, STATES, kernel_facts, process_state
 from holdfast.stacks.parse import SOURCE
@@ -14,7 +15,7 @@ from holdfast.stacks.parse import SOURCE
 PY_SPY = "py-spy"
 
 SPY_MAX_S = 5.0
-"""The timeout of py-spy for a process. It takes 20 ms."""
+"""The timeout of py-spy for a process, for all attempts together. One takes 20 ms."""
 
 REASON_MAX_CHARS = 120
 
@@ -37,24 +38,27 @@ def spy(pid: int, timeout_s: float) -> str:
     remark = f"{STATE}{STATES[state]}\n" if state in STANDING else ""
     reason = "py-spy is not installed (install holdfast with its extra stacks)"
     py_spy = find_py_spy()
+    deadline = time.monotonic() + min(max(timeout_s, 0.0), SPY_MAX_S)
     if py_spy is not None:
         for options in (["--nonblocking"], []) if state not in STANDING else (["--nonblocking"],):
-            text, reason = _run([py_spy, "dump", "--full-filenames", *options, "--pid", str(pid)], timeout_s)
+            text, reason = _run([py_spy, "dump", "--full-filenames", *options, "--pid", str(pid)], deadline)
             if text:
                 return f"{remark}{SOURCE}py-spy, because it did not answer\nProcess {pid}\n{text}"
+            if time.monotonic() >= deadline:
+                break
     if process_state(pid) in GONE:
         return ""
     return f"{STATE}no Python stack: {kernel_facts(pid)}\n{SOURCE}the kernel; {reason}\n"
 
 
-def _run(command: list[str], timeout_s: float) -> tuple[str, str]:
+def _run(command: list[str], deadline: float) -> tuple[str, str]:
     """The threads that py-spy prints, or the reason why it prints none."""
     try:
         done = subprocess.run(  # noqa: S603 - fixed words and a number
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=min(max(timeout_s, 0.0), SPY_MAX_S),
+            timeout=max(0.0, deadline - time.monotonic()),
             check=False,
         )
     except subprocess.TimeoutExpired:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+NAME_MAX_CHARS = 256
+"""How much of a function's name is looked at: the expressions below take quadratic time."""
+
+
 class Stance(IntEnum):
     """How a rank takes part in the group, the most suspicious first."""
 
@@ -128,8 +132,8 @@ def _outermost(calls: Sequence[Frame], table: Sequence[tuple[str, re.Pattern[str
     """
     found = ""
     for frame in calls:
-        if any(path in frame.file and functions.match(frame.function.rpartition(".")[2]) for path, functions in table):
-            name = frame.function.rpartition(".")[2]
+        name = frame.function.rpartition(".")[2][:NAME_MAX_CHARS]
+        if any(path in frame.file and functions.match(name) for path, functions in table):
             if not found or not name.startswith("_"):
                 found = name
         elif not (_C10D in frame.file or any(part in frame.file for part in _TRANSPARENT)):

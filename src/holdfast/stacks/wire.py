@@ -28,6 +28,9 @@ HOST_MAX_CHARS = 64
 TEXT_MAX_CHARS = 1 << 23
 """The limit of a rank's stacks: more than is read from a local process, and more than a node sends."""
 
+REFUSED = b""
+"""What a node sends that has been asked too often. A node whose workers have ended sends no stacks, which is not it."""
+
 RANKS_MAX = 1 << 16
 """How many ranks a node may report."""
 
@@ -58,8 +61,10 @@ def decode(data: bytes) -> dict[int, RankStacks]:
     """Decode what `encode` returned.
 
     Raises:
-        ValueError: the bytes are not a node's stacks.
+        ValueError: the node refuses to tell, or the bytes are not a node's stacks.
     """
+    if data == REFUSED:
+        raise ValueError("it was asked too often; try again in a minute")
     if len(data) > NODE_MAX_BYTES:
         raise ValueError(f"the stacks of a node have {len(data)} bytes, more than {NODE_MAX_BYTES}")
     try:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 from holdfast.logger import get_logger
 from holdfast.processes.interruption import SignalWakeUp, Uninterrupted, handlers
-from holdfast.processes.keeper_client import NoTemplateError
+from holdfast.processes.keeper_client import LostTemplateError, NoTemplateError
 from holdfast.processes.signal_setup import SignalSetup
 from holdfast.signals import name_of
 from holdfast.waiting import poll_ms
@@ -147,10 +147,10 @@ class Template:
 
     def _wait_for_imports(self) -> None:
         deadline = time.monotonic() + IMPORTS_MAX_S
-        said, _ = self._receive(IMPORTS_MAX_S, sections=None)
-        while "importing" in said:
+        said, _ = self._receive(IMPORTS_MAX_S)
+        while "importing" in said and time.monotonic() < deadline:
             self._importing = f" import {said['importing']}"
-            said, _ = self._receive(max(0.0, deadline - time.monotonic()), sections=None)
+            said, _ = self._receive(max(0.0, deadline - time.monotonic()))
         if said.get("problem"):
             self._give_up(f"{said['problem']}")
         elif "modules" in said:
@@ -190,6 +190,7 @@ class Template:
 
         Raises:
             NoTemplateError: the template cannot do that.
+            LostTemplateError: it may have done so, and did not answer.
         """
         signals = SignalSetup.block_all()
         signals.unblock()
@@ -209,12 +210,19 @@ class Template:
         finally:
             os.close(directory)
         keeper = process_in(said.get("keeper", ""))
-        if not keeper or not received:
-            reason = said.get("refused") or f"the template has died{self._how_it_ended()}"
-            log.warning("workers start cold this time: %s", reason)
-            self.start()
-            raise NoTemplateError(reason)
-        return keeper, received[0]
+        if keeper and received:
+            return keeper, received[0]
+        for fd in received:
+            os.close(fd)
+        if "refused" in said:
+            error = NoTemplateError(said["refused"])
+        else:
+            if self._control is not None:  # it lives, and has answered with nonsense
+                self.close()
+            error = LostTemplateError(f"the template has died{self._how_it_ended()}")
+        log.warning("workers start cold this time: %s", error)
+        self.start()
+        raise error
 
     def close(self) -> None:
         """End the template. Its keepers continue."""
@@ -270,11 +278,10 @@ class Template:
             return False
         return True
 
-    def _receive(self, patience_s: float | None, sections: int | None = 1) -> tuple[dict[str, str], list[int]]:
+    def _receive(self, patience_s: float | None) -> tuple[dict[str, str], list[int]]:
         """The template's next message; empty if it has died. An invalid message ends the template.
 
-        A signal raises inside at most `sections` critical sections, this wait's own included, as in `raise_pending`.
-        That ends the template: otherwise its pending answer would be taken for the next one.
+        A signal that raises ends the template: otherwise its pending answer would be taken for the next one.
         """
         import socket
 
@@ -283,7 +290,7 @@ class Template:
         deadline = None if patience_s is None else time.monotonic() + patience_s
         has_answered = False
         try:
-            has_answered = self._wait_for(control, deadline, sections)
+            has_answered = self._wait_for(control, deadline)
             data, fds, _, _ = socket.recv_fds(control, MESSAGE_MAX_BYTES, _ANSWER_FDS) if has_answered else _NOTHING
         except OSError:
             data, fds = b"", []
@@ -300,19 +307,19 @@ class Template:
             return {}, []
         return said, fds
 
-    def _wait_for(self, control: socket.socket, deadline: float | None, sections: int | None) -> bool:
+    def _wait_for(self, control: socket.socket, deadline: float | None) -> bool:
         poll = select.poll()
         poll.register(control, select.POLLIN)
         with Uninterrupted(), SignalWakeUp() as signals:
             if signals.fd is not None:
                 poll.register(signals.fd, select.POLLIN)
             while True:
-                handlers.raise_pending(sections)
-                wait_s = None if deadline is None else deadline - time.monotonic()
-                if wait_s is not None and wait_s <= 0:
-                    return False
+                handlers.raise_pending(sections=1)
+                wait_s = None if deadline is None else max(0.0, deadline - time.monotonic())
                 if any(fd == control.fileno() for fd, _ in poll.poll(poll_ms(wait_s))):
                     return True
+                if wait_s == 0.0:  # looked at once more: this process may have been stopped until the deadline
+                    return False
                 signals.drain()
 
     def _give_up(self, reason: str) -> None:

@@ -16,6 +16,7 @@ import socket
 import sys
 from contextlib import suppress
 
+from holdfast.files import remove_tree
 from holdfast.processes.children import children, end_children
 from holdfast.processes.keeper import keep
 from holdfast.processes.launch import Becoming, LastWill, Launch, PickledCall
@@ -144,11 +145,8 @@ class _Template:
     def _clean_up(self, safety: Safety) -> None:
         """Remove what the imports left: there will be no workers."""
         end_children()
-        if directories := safety.temporary_directories():
-            import shutil
-
-            for path in directories:
-                shutil.rmtree(path, ignore_errors=True)
+        for path in safety.temporary_directories():
+            remove_tree(path)
 
     # Answering
 

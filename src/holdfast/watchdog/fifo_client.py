@@ -21,7 +21,9 @@ OPEN_PAUSE_S = 0.1
 """The pause between two attempts."""
 
 ROOM_WAIT_S = 10.0
-"""How long to wait for a server that does not empty a full pipe."""
+"""How long to wait for a server that does not empty a full pipe. An agent reads it at least every 5 s, whatever else it
+does.
+"""
 
 _COMING_ERRORS = {errno.ENOENT, errno.ENXIO, errno.EPIPE}
 """No pipe yet, no reader yet, no reader any more: the server may still be starting."""

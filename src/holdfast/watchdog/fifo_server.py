@@ -76,9 +76,14 @@ class FileTimerServer:
         self._file_path = file_path
 
     def start(self, *, in_thread: bool = True) -> None:
-        """Begin to watch: in a thread, or with `in_thread=False` in the caller's event loop."""
-        if self._pipe is None or self._thread is not None:
-            raise RuntimeError(f"the watchdog at {self._file_path} was started before; make a new FileTimerServer")
+        """Begin to watch: in a thread, or with `in_thread=False` in the caller's event loop.
+
+        A server that watches already goes on. One that was stopped has no pipe any more, and raises RuntimeError.
+        """
+        if self._pipe is None:
+            raise RuntimeError(f"the watchdog at {self._file_path} was stopped; make a new FileTimerServer")
+        if self._thread is not None:
+            return
         if in_thread:
             from holdfast.watchdog.watching import WatchThread
 

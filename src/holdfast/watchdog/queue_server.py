@@ -72,9 +72,9 @@ class TimerServer(ABC):
         return self._max_interval
 
     def start(self) -> None:
-        """Begin to watch, in a thread."""
+        """Begin to watch, in a thread. A server that watches already goes on."""
         if self._thread is not None:
-            raise RuntimeError(f"this {type(self).__name__} is running; stop() it before it is started again")
+            return
         from holdfast.watchdog.watching import WatchThread
 
         self._fd = self._request_queue.fileno()

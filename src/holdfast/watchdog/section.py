@@ -26,11 +26,12 @@ class TimerClient(ABC):
         """Release the scope's timer, if it is set."""
 
 
-_configured: list[TimerClient] = []
+_configured: list[TimerClient | None] = []
+"""What `configure` was last given; empty if it was not called."""
 
 
-def configure(timer_client: TimerClient) -> None:
-    """Set this process's default client for `expires`."""
+def configure(timer_client: TimerClient | None) -> None:
+    """Set this process's default client for `expires`. None means none, also where the agent has a watchdog."""
     _configured[:] = [timer_client]
 
 
@@ -75,11 +76,11 @@ def _section(after: float, scope: str, client: TimerClient | None) -> Iterator[N
 
 def _default_client() -> TimerClient:
     """The client, chosen on entering, so that functions can be decorated before it is configured."""
-    if _configured:
+    if _configured and _configured[0] is not None:
         return _configured[0]
     from holdfast.watchdog.fifo import TIMER_FILE_VARIABLE
 
-    path = os.environ.get(TIMER_FILE_VARIABLE)
+    path = None if _configured else os.environ.get(TIMER_FILE_VARIABLE)
     if not path:
         raise RuntimeError(
             "expires() needs a watchdog: call holdfast.watchdog.configure(client) first, give it a client, or "

@@ -1,8 +1,9 @@
 """The page that a worker and its agent share: a few numbers in a file that the worker maps into memory.
 
-Writing to it is a store to memory, so heartbeats are cheap at any rate. The worker creates the file at its first use;
-without a file, the agent knows that the program does not use it. The agent never maps the file: a worker that shrinks
-it would kill the agent by SIGBUS.
+Writing to it is a store to memory, so heartbeats are cheap at any rate. The worker writes the version at its first use;
+without a version, the agent knows that the program does not use the page. The worker creates the file, or the agent
+does if it requests a stop before that: then the page has the request from its first moment. The agent never maps the
+file: a worker that shrinks it would kill the agent by SIGBUS.
 
 | number | written by | holds |
 |---|---|---|

@@ -6,13 +6,13 @@ import threading
 
 import pytest
 
-from holdfast.doctor.background import all_at_once, begin
+from holdfast.background import all_at_once, begin
 
 PATIENCE_S = 60.0
 
 LEAVES_A_CALL_BEHIND = """
 import asyncio, signal
-from holdfast.doctor.background import begin
+from holdfast.background import begin
 async def wait_for(call):
     try:
         async with asyncio.timeout(0):
