@@ -14,12 +14,13 @@ import holdfast
 
 PUBLIC = {
     "holdfast.agent": """
-        ElasticAgent HealthCheckServer LocalElasticAgent RunResult SimpleElasticAgent Worker WorkerGroup WorkerSpec
-        WorkerState create_healthcheck_server
+        ElasticAgent HealthCheckServer LocalElasticAgent RunResult SimpleElasticAgent TORCHELASTIC_ENABLE_FILE_TIMER
+        TORCHELASTIC_HEALTH_CHECK_PORT TORCHELASTIC_TIMER_FILE TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT Worker
+        WorkerGroup WorkerSpec WorkerState create_healthcheck_server
     """,
     "holdfast.cli": """
-        check_env config_from_args determine_local_world_size env get_args_parser main parse_args parse_min_max_nnodes
-        run run_script_path
+        check_env config_from_args determine_local_world_size env get_args_parser get_rdzv_endpoint get_use_env main
+        parse_args parse_min_max_nnodes run run_script_path
     """,
     "holdfast.coordination": """
         BlockingStore CompactedError CoordinationError CoordinationStore EmbeddedServer EmbeddedStore EtcdStore
@@ -44,8 +45,9 @@ PUBLIC = {
     """,
     "holdfast.rendezvous": """
         RendezvousClosedError RendezvousConnectionError RendezvousError RendezvousGracefulExitError RendezvousHandler
-        RendezvousHandlerRegistry RendezvousInfo RendezvousParameters RendezvousStateError RendezvousStoreInfo
-        RendezvousTimeoutError rendezvous_handler_registry
+        RendezvousHandlerCreator RendezvousHandlerRegistry RendezvousInfo RendezvousParameters RendezvousStateError
+        RendezvousStoreInfo RendezvousTimeoutError create_rdzv_handler get_rendezvous_handler parse_rendezvous_endpoint
+        rendezvous_handler_registry
     """,
     "holdfast.report": "Node Run find_run read_node report_json report_page report_text",
     "holdfast.torchstore": "TorchStoreServer",
@@ -58,6 +60,9 @@ PUBLIC = {
         time_left_s world_size
     """,
 }
+
+SHORT = {"LaunchConfig", "__version__", "elastic_launch", "record"}
+"""The names at the top that are no packages."""
 
 
 @pytest.mark.parametrize("package", PUBLIC)
@@ -75,15 +80,24 @@ def test_types_and_run_time_agree_on_where_a_name_is(package):
     """The names stand twice in a package, once for type checkers and once for the lazy import."""
     module = importlib.import_module(package)
     source = Path(module.__file__).read_text()
-    typed = {name: home for home, name in re.findall(r"from (\S+) import (\w+) as \2\n", source)}
+    typed = {name: home for home, name in re.findall(r"from (\S+) import (?:\(\s+)?(\w+) as \2\b", source)}
     assert sorted(typed) == module.__all__
     for name, home in typed.items():
         assert getattr(importlib.import_module(home), name) is getattr(module, name)
 
 
 def test_packages_are_reached_from_the_top():
-    assert {f"holdfast.{name}" for name in holdfast.__all__ if name != "__version__"} == set(PUBLIC)
+    assert {f"holdfast.{name}" for name in holdfast.__all__ if name not in SHORT} == set(PUBLIC)
     assert holdfast.processes.Std.ALL == 3
+
+
+def test_what_every_program_uses_is_at_the_top():
+    from holdfast import LaunchConfig, elastic_launch, record
+
+    assert LaunchConfig is holdfast.launcher.LaunchConfig
+    assert elastic_launch is holdfast.launcher.elastic_launch
+    assert record is holdfast.errors.record
+    assert set(dir(holdfast)) >= SHORT
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -112,6 +112,19 @@ def test_a_run_whose_directory_was_removed_or_replaced_continues_in_a_new_one(le
     assert run.path == continued
 
 
+def test_a_move_is_told_once_with_the_directory_that_was_lost(tmp_path):
+    run = RunDirectory.create(str(tmp_path), "job7")
+    lost, told = run.path, []
+    run.on_move = lambda lost: told.append((lost, run.path))
+    run.ensure()
+    assert told == []
+    shutil.rmtree(lost)
+    run.make_attempt("0", [0])
+    run.make_stacks()
+    assert told == [(lost, run.path)]
+    assert run.path != lost
+
+
 def test_the_users_log_directory_is_made_again(tmp_path, capfd):
     (tmp_path / "made").mkdir()
     run = RunDirectory.create(str(tmp_path / "made"), "job7")

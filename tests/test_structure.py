@@ -17,6 +17,7 @@ METHODS_MAX = 25
 ELSEWHERE = {
     "_lazy.py": "test_lazy.py",
     "worker/startup/sitecustomize.py": "worker/test_sitecustomize.py",
+    "cli/startup/sitecustomize.py": "cli/test_exec.py",
 }
 """Modules whose tests are not at the mirrored place: a leading underscore is no word, and `startup` is no package."""
 

@@ -27,7 +27,7 @@ def packages() -> list[str]:
     import holdfast
 
     names: list[str] = getattr(holdfast, "__all__")  # noqa: B009 - it is made at run time
-    return [f"holdfast.{name}" for name in names if not name.startswith("__")]
+    return [f"holdfast.{name}" for name in names if inspect.ismodule(getattr(holdfast, name))]
 
 
 def _directive(package_name: str, name: str) -> str:
@@ -39,7 +39,8 @@ def _directive(package_name: str, name: str) -> str:
         if hooks := HOOKS.get(name):
             options += [":inherited-members:", f":private-members: {', '.join(hooks)}"]
         return _block("autoclass", name, options)
-    return _block("autofunction" if callable(value) else "autodata", name, [])
+    is_function = callable(value) and not hasattr(value, "__origin__")  # the type of a function can be called, too
+    return _block("autofunction" if is_function else "autodata", name, [])
 
 
 def _block(directive: str, name: str, options: list[str]) -> str:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from holdfast import torchstore as torchstore
     from holdfast import watchdog as watchdog
     from holdfast import worker as worker
+    from holdfast.errors.recording import record as record
+    from holdfast.launcher.config import LaunchConfig as LaunchConfig
+    from holdfast.launcher.launching import elastic_launch as elastic_launch
 else:
     from holdfast._lazy import exports
 
@@ -34,6 +37,9 @@ else:
             "torchstore": (),
             "watchdog": (),
             "worker": (),
+            "errors.recording": ("record",),
+            "launcher.config": ("LaunchConfig",),
+            "launcher.launching": ("elastic_launch",),
         },
     )
     __all__ += ["__version__"]

@@ -1,4 +1,4 @@
-"""Questions to the kernel about sockets, routes and addresses (netlink): one at a time, answered at once."""
+"""Asks the kernel about sockets, routes and addresses through netlink, one question at a time."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 ROUTE = 0
 SOCK_DIAG = 4
-"""The families of questions, as `Kernel` takes them."""
+"""The netlink families that `Kernel` accepts."""
 
 ANSWER_MAX_BYTES = 4 << 10
-"""How long one answer may be. What it tells of a socket or a route takes some hundred bytes."""
+"""The maximum length of one answer. One about a socket or a route takes a few hundred bytes."""
 
 LIST_MAX_BYTES = 64 << 10
-"""How much is read at once of a list; the kernel sends at most half of it in one piece."""
+"""How much of a list is read at once. The kernel sends pieces of at most half this size."""
 
 _REQUEST, _DUMP = 0x1, 0x300
 _ERROR, _DONE = 2, 3
@@ -29,7 +29,7 @@ _ATTRIBUTE = Struct("=HH")
 
 
 class Kernel:
-    """A socket on which the kernel answers one family of questions. OSError if the kernel, or a sandbox, has none."""
+    """A netlink socket of one family. Raises OSError if the kernel or a sandbox does not offer it."""
 
     def __init__(self, family: int) -> None:
         self._socket = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, family)
@@ -39,10 +39,10 @@ class Kernel:
         self._socket.close()
 
     def ask(self, kind: int, question: bytes) -> bytes:
-        """The answer to a question that has one.
+        """The answer to a question that has a single one.
 
         Raises:
-            OSError: the kernel says that there is none, or has no memory for it.
+            OSError: the kernel has no answer, or no memory for it.
         """
         self._send(kind, question, _REQUEST)
         while True:
@@ -52,7 +52,7 @@ class Kernel:
                     return body
 
     def ask_all(self, kind: int, question: bytes) -> Iterator[bytes]:
-        """The answers to a question that has any number of them. OSError as above."""
+        """The answers to a question that may have several. Raises OSError as `ask` does."""
         self._send(kind, question, _REQUEST | _DUMP)
         while True:
             for what, body in self._messages(self._socket.recv(LIST_MAX_BYTES, MSG_DONTWAIT)):
@@ -61,7 +61,7 @@ class Kernel:
                 yield body
 
     def _send(self, kind: int, question: bytes, flags: int) -> None:
-        """When it returns, the kernel has answered: nobody has to wait."""
+        """Send a question. The kernel answers before this returns, so the answer can be read without waiting."""
         self._number = self._number + 1 & 0xFFFFFFFF
         self._socket.sendto(_HEADER.pack(_HEADER.size + len(question), kind, flags, self._number, 0) + question, (0, 0))
 
@@ -72,7 +72,7 @@ class Kernel:
             body = data[at + _HEADER.size : at + size]
             at += max(size + 3 & ~3, _HEADER.size)
             if number != self._number:
-                continue  # of an earlier answer that nobody read to its end
+                continue  # the rest of an earlier answer that was not read to its end
             if what == _ERROR:
                 code = -_CODE.unpack_from(body)[0]
                 raise OSError(code, os.strerror(code))
@@ -80,7 +80,7 @@ class Kernel:
 
 
 def attributes(data: bytes, at: int) -> Iterator[tuple[int, bytes]]:
-    """What follows the fixed part of an answer, from `at` on: kinds and values."""
+    """The attributes of an answer, as kinds and values. They follow its fixed part, from `at` on."""
     while at + _ATTRIBUTE.size <= len(data):
         size, kind = _ATTRIBUTE.unpack_from(data, at)
         yield kind, data[at + _ATTRIBUTE.size : at + size]
@@ -88,5 +88,5 @@ def attributes(data: bytes, at: int) -> Iterator[tuple[int, bytes]]:
 
 
 def attribute(kind: int, value: bytes) -> bytes:
-    """One of them, for a question. `value` fills whole words."""
+    """An attribute for a question. The length of `value` must be a multiple of 4 bytes."""
     return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), kind) + value

@@ -181,7 +181,7 @@ def descriptor(pid: int | str, fd: int | str) -> str:
 
 
 def open_descriptors(pid: int | str) -> list[int]:
-    """The open descriptors of a process. Of this process, the one for the listing itself is among them."""
+    """The open descriptors of a process. For this process, they include the one that the listing itself uses."""
     return [int(name) for name in os.listdir(f"/proc/{pid}/fd")]
 
 

@@ -6,7 +6,7 @@ reads it from `JobSettings` by name. Nothing in between has to know it.
 
 from __future__ import annotations
 
-from holdfast.record import Frozen, Immutable, Record
+from holdfast.record_types import Frozen, Immutable, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,9 +45,34 @@ class RestartLimits(Frozen):
 class SettingsFields(Record):
     """The settings of a job. Fields and defaults are those of ``torch.distributed.launcher.api.LaunchConfig``.
 
-    These fields exist only in holdfast:
+    The fields from `exit_barrier_timeout` on exist only in holdfast.
 
     Attributes:
+        min_nodes: with how many nodes the job may start, 1 or more.
+        max_nodes: how many nodes it may have.
+        nproc_per_node: how many workers this node runs.
+        logs_specs: where the workers' output goes; by default `DefaultLogsSpecs()`.
+        run_id: the id that the nodes of the job share; "" makes one for a job of a single node.
+        role: a name for the workers of this node, in messages and in their environment.
+        rdzv_endpoint: where the nodes meet, ``HOST:PORT``; "" for a single node.
+        rdzv_backend: how they meet: ``static``, ``c10d``, ``etcd``, or the name of a plug-in.
+        rdzv_configs: the backend's own settings, by name.
+        rdzv_timeout: the older way to set ``timeout`` in `rdzv_configs`, in seconds; -1 for not at all.
+        max_restarts: how often failed workers are started again.
+        monitor_interval: how many seconds the agent may let pass until it asks a rendezvous that cannot notify it.
+        start_method: for a function, how its process is started: ``spawn``, ``fork`` or ``forkserver``.
+        log_line_prefix_template: what stands before the workers' lines on the console. ``${role_name}``, ``${rank}``
+            and ``${local_rank}`` are replaced.
+        metrics_cfg: the settings of the metrics: see `MetricsConfig`.
+        local_addr: the address of this node for the others; by default one that they reach.
+        event_log_handler: which handler the job's events go to, beside the run's directory.
+        numa_options: accepted, but workers are not bound to NUMA nodes yet.
+        signals_to_handle: the signals that the agent passes on to the workers, separated by commas.
+        duplicate_stdout_filters: lines of tee'd stdout that contain one of these are also kept in one file.
+        duplicate_stderr_filters: the same for stderr.
+        virtual_local_rank: whether LOCAL_RANK is 0 in every worker, which sees one GPU, its own.
+        shutdown_timeout: how many seconds workers have between the stop signal and SIGKILL; by default 30, or what
+            TORCH_ELASTIC_SHUTDOWN_TIMEOUT says.
         exit_barrier_timeout: how many seconds a finished node waits for the other nodes.
         stop_grace: how many seconds workers that listen for a stop request have to end by themselves.
         store_host: who serves the workers' store at MASTER_ADDR:MASTER_PORT, ``agent`` or ``rank0``.

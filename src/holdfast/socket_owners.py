@@ -1,18 +1,18 @@
-"""Which user is at the other end of a connection that begins on this machine, by the kernel's own word.
+"""Finds out which user is at the other end of a connection from this machine. The kernel knows.
 
-The kernel is asked for the socket at the other end, by both addresses and ports. Four things make the answer safe:
+We ask the kernel for the socket at the other end, by both addresses and ports. Four rules make the answer safe:
 
-* A socket that its process has closed belongs to nobody. The kernel then says "user 0" and "inode 0". So an answer
-  counts only with an inode.
-* What the other end sent before it was closed can still be read. So a connection whose other end has no owner is of no
-  use, although it has data.
-* A socket that listens, or is about to connect, is another one that has the same address and port. So an answer counts
+* A socket that its process has closed belongs to nobody. The kernel reports it with user 0 and inode 0. So an answer
+  counts only if it has an inode.
+* Data that the other end sent before it was closed can still be read. So a connection whose other end has no owner is
+  rejected, although it has data.
+* Another socket may have the same address and port: one that listens, or that is about to connect. So an answer counts
   only in the states that the other end of an accepted connection can have.
-* The other end may be reset, and its port given to another user's connection, before the kernel is asked. Then our own
-  end is closed, too. So our own end is looked at after the answer.
+* The other end may be reset, and its port reused by another user, before we ask the kernel. Then our own end is closed,
+  too. So we check our own end after the answer.
 
-Users are told as the user namespace of this process has them. One that it does not have is told as the overflow user
-(nobody), so who is that user himself, in a namespace of his own, cannot tell others from himself.
+The kernel reports users as the user namespace of this process maps them. It reports an unmapped user as the overflow
+user (nobody). So a process that runs as the overflow user in such a namespace cannot tell its own user from others.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     Address: TypeAlias = tuple[Any, ...]
-    """As the socket module has it: a host, a port, and for IPv6 a flow and a scope."""
+    """An address as in the socket module: a host, a port, and for IPv6 a flow and a scope."""
 
     End: TypeAlias = tuple[bytes, int, int]
-    """An IP address in the order of the network, with 4 or 16 bytes; a port; an interface, or 0."""
+    """An IP address in network byte order, 4 or 16 bytes; a port; an interface, or 0."""
 
 _BY_FAMILY = 20
 _QUESTION = Struct("=BBxxI")
@@ -60,19 +60,19 @@ _WHOLE_NAMESPACE = ["0", "0", "4294967295"]
 
 
 class Owners:
-    """Asks the kernel: through netlink, or where that is not to be had, in its table of all connections.
+    """Asks the kernel who owns a socket: through netlink, or if that is unavailable, by its table of all connections.
 
-    `can_tell` is False where neither is there, or where the answer would say nothing.
+    `can_tell` is False if both are unavailable, or if the answer would be ambiguous.
     """
 
     def __init__(self, own: socket) -> None:
-        """`own` is a socket of this process that listens or is connected: who does not find that one finds none."""
+        """`own` is a listening or connected socket of this process. It tests whether the kernel answers."""
         self._kernel: Kernel | None = None
         self._find: Callable[[End, End], tuple[int, int, int] | None] | None = None
         ours = end_of(own.getsockname())
         try:
             other = end_of(own.getpeername())
-        except OSError:  # it listens
+        except OSError:  # it is listening
             other = (bytes(len(ours[0])), 0, 0)
         for find in (self._ask_kernel, _look_up):
             try:
@@ -90,10 +90,10 @@ class Owners:
             self._kernel = None
 
     def user_at(self, connected: socket, peer: Address) -> int | None:
-        """The user whose socket `peer` is, at the other end of a connection. None if it is nobody's on this machine.
+        """The user who owns the socket `peer` at the other end of a connection; None if nobody on this machine does.
 
         Raises:
-            OSError: the kernel had no memory for an answer, say.
+            OSError: the kernel cannot answer, for example because it is out of memory.
         """
         assert self._find is not None, "nobody can tell"
         found = self._find(end_of(peer), end_of(connected.getsockname()))
@@ -103,7 +103,7 @@ class Owners:
         return user if inode and state in _PEER_STATES else None
 
     def _ask_kernel(self, one: End, other: End) -> tuple[int, int, int] | None:
-        """State, user and inode of the socket at `one` that is connected to `other`, or else listens at `one`."""
+        """State, user and inode of the socket from `one` to `other`, or else of the one that listens at `one`."""
         if self._kernel is None:
             self._kernel = Kernel(SOCK_DIAG)
         (address, port, interface), (other_address, other_port, _) = one, other
@@ -124,29 +124,29 @@ class Owners:
 
 
 def is_alive(connected: socket) -> bool:
-    """Whether the other end of a connection can still hear us: it was not reset."""
+    """Whether the other end of a connection can still receive: the connection was not reset."""
     return connected.getsockopt(IPPROTO_TCP, TCP_INFO, 1)[0] in _OUR_STATES
 
 
 def is_open(connected: socket) -> bool:
-    """Whether the other end of a connection has not begun to close it."""
+    """Whether a connection is open: the other end has not begun to close it."""
     return connected.getsockopt(IPPROTO_TCP, TCP_INFO, 1)[0] == _ESTABLISHED
 
 
 def end_of(address: Address) -> End:
-    """One end of a connection. An IPv4 address is one, also in the form that sockets for IPv6 show it in."""
+    """One end of a connection. An IPv4 address that is mapped to IPv6 becomes a plain IPv4 address."""
     from _socket import inet_pton
 
     host = address[0].partition("%")[0]
     packed = inet_pton(AF_INET6 if ":" in host else AF_INET, host)
     packed = packed.removeprefix(_MAPPED)
-    return packed, address[1], address[3] if len(address) > 3 else 0  # noqa: PLR2004 - IPv6's have a scope
+    return packed, address[1], address[3] if len(address) > 3 else 0  # noqa: PLR2004 - only IPv6 addresses have a scope
 
 
 def _look_up(one: End, other: End) -> tuple[int, int, int] | None:
-    """As `Owners._ask_kernel`, from the table that the kernel writes for people."""
+    """Like `Owners._ask_kernel`, but reads the table in /proc."""
     ends = [(one[0], other[0])]
-    if len(one[0]) == 4:  # noqa: PLR2004 - the bytes of an address; a socket for IPv6 may be behind it
+    if len(one[0]) == 4:  # noqa: PLR2004 - the bytes of an address; the socket may be one for IPv6
         ends.append((_MAPPED + one[0], _MAPPED + other[0]))
     listening = None
     for address, other_address in ends:
@@ -165,7 +165,7 @@ def _look_up(one: End, other: End) -> tuple[int, int, int] | None:
 
 
 def _written(address: bytes, port: int) -> bytes:
-    """An address and a port as the kernel's table has them: words of 4 bytes in the machine's own order."""
+    """An address and a port as written in the kernel's table: words of 4 bytes in the machine's byte order."""
     from sys import byteorder
 
     words = [address[at : at + 4] for at in range(0, len(address), 4)]
@@ -175,7 +175,7 @@ def _written(address: bytes, port: int) -> bytes:
 
 
 def _is_anybody(user: int) -> bool:
-    """Whether the kernel calls others by this user's number, too: those that the user namespace does not have."""
+    """Whether the kernel reports other users by this user's number, too, because the user namespace lacks them."""
     try:
         with open(OVERFLOW_FILE) as file:
             overflow = int(file.read())

@@ -24,7 +24,7 @@ def test_help_lists_the_commands(word, capsys):
         assert f"  {name:6}  {summary}\n" in out
 
 
-COMMAND_NAMES = "run, report, runs, stacks, doctor, forget, token"
+COMMAND_NAMES = "run, exec, report, runs, stacks, doctor, forget, token, alias"
 
 
 @pytest.mark.parametrize(

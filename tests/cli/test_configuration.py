@@ -38,6 +38,8 @@ class TestSize:
     def test_no_number_of_nodes(self, text):
         with pytest.raises(InputError, match=f"^--nnodes '{re.escape(text)}': .*such as 2 or 1:4$"):
             parse_min_max_nnodes(text)
+        with pytest.raises(RuntimeError, match="--nnodes"):
+            parse_min_max_nnodes(text)
 
     def test_workers_are_a_number(self):
         assert determine_local_world_size("16") == 16
@@ -229,6 +231,12 @@ class TestLogs:
         place = str(tmp_path / "file" / "logs")
         assert refused("--log-dir", place).startswith(f"--log-dir {place!r}: cannot make the log directory")
 
+    def test_a_directory_that_is_a_file_is_the_error_that_torchs_callers_know(self, config, tmp_path):
+        (tmp_path / "file").touch()
+        with pytest.raises(InputError) as raised:
+            config("--log-dir", str(tmp_path / "file"))
+        assert isinstance(raised.value, NotADirectoryError)
+
     def test_a_directory_that_cannot_be_written(self, refused, tmp_path, monkeypatch):
         monkeypatch.setattr(os, "access", lambda path, mode: str(path) != str(tmp_path) or not mode & os.W_OK)
         assert refused("--log-dir", str(tmp_path)).startswith(f"--log-dir {str(tmp_path)!r}: not writable")
@@ -256,6 +264,16 @@ class TestNumbersAndNames:
     )
     def test_a_number_that_means_nothing(self, refused, options, said):
         assert refused(*options) == said
+
+    def test_another_launcher_may_hand_numbers_over_as_text(self, script):
+        args = parse_args(["--nnodes", "2", "--node-rank", "1", "--master-addr", "node0", script()])
+        args.master_port, args.max_restarts, args.monitor_interval = "29501", "3", "0.5"
+        made, _, _ = config_from_args(args)
+        assert (made.rdzv_endpoint, made.max_restarts, made.monitor_interval) == ("node0:29501", 3, 0.5)
+        assert args.master_port == "29501", "what was handed over stays as it is"
+        args.master_port = "first"
+        with pytest.raises(InputError, match=r"^--master-port 'first': write a whole number$"):
+            config_from_args(args)
 
     @pytest.mark.parametrize(
         ("options", "start"),

@@ -41,6 +41,7 @@ def test_the_blocks_that_cannot_be_run_here_are_known():
 
 NOT_RUN = {
     ("README.md", "the tests do not run themselves"),
+    ("docs/other-launchers.md", "the tests do not install TorchX"),
 }
 """All of them: a page that has another one is not tested as it should be."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import pytest
 
@@ -24,3 +25,10 @@ def test_the_example_goes_on_with_another_number_of_workers(job, examples, tmp_p
     assert "2 workers: y = 2." in job("--nproc-per-node=2", *words, "--epochs=5")
     assert "1 workers: y = 3.0x + 2.0" in job("--nproc-per-node=1", *words)
     assert len(list((tmp_path / "line").iterdir())) == 20
+
+
+def test_its_own_launcher_starts_holdfast(job, programs):
+    options = ["--multi_gpu", "--num_processes=2", "--num_machines=1", "--mixed_precision=no", "--dynamo_backend=no"]
+    words = [sys.executable, "-m", "accelerate.commands.launch", *options, programs / "all_reduce.py"]
+    printed = job(*words, launcher=("holdfast", "exec"))
+    assert sorted(re.findall(r"rank (\d): sum 2, page, holdfast", printed)) == ["0", "1"], printed

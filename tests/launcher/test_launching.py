@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,8 +21,10 @@ from holdfast.agent import LocalElasticAgent
 from holdfast.errors import ChildFailedError, InputError
 from holdfast.events import EventLog
 from holdfast.launcher import LaunchConfig, elastic_launch, launch_agent
-from holdfast.processes import DefaultLogsSpecs, Std
+from holdfast.processes import DefaultLogsSpecs, SignalException, Std
 from holdfast.processes.interruption import handlers
+from holdfast.rendezvous import RendezvousHandler, RendezvousParameters, registry
+from holdfast.rendezvous.static import StaticRendezvous
 
 
 @pytest.fixture
@@ -72,11 +75,61 @@ def test_a_launch_without_a_guard_says_that_workers_import_the_file(tmp_path):
     assert "restart 1" not in ended.stderr
 
 
-@pytest.mark.parametrize("field", ["min_nodes", "max_nodes", "nproc_per_node", "max_restarts"])
-@pytest.mark.parametrize("value", ["2", 2.0, None])
-def test_a_count_that_is_no_number_is_named(field, value, config):
-    with pytest.raises(InputError, match=rf"LaunchConfig\({field}={value!r}\): must be a whole number, not "):
-        launch_agent(config(**{field: value}), functions.double, [4])
+@pytest.mark.parametrize("entrypoint", [5, "", None, ["train.py"]])
+def test_what_cannot_be_run_is_named(entrypoint, config):
+    with pytest.raises(InputError, match=rf"the entry point {re.escape(repr(entrypoint))} must be a function, or the"):
+        elastic_launch(config(), entrypoint)()
+
+
+def test_keyword_arguments_reach_the_function(config):
+    assert elastic_launch(config(), functions.scaled)(21, factor=2) == {0: 42, 1: 42}
+    assert elastic_launch(config(start_method="fork"), lambda *, by: by)(by=3) == {0: 3, 1: 3}
+
+
+def test_a_failure_with_keyword_arguments_has_the_functions_name(config):
+    with pytest.raises(ChildFailedError, match=r"\n=+\nfail FAILED"):
+        elastic_launch(config(max_restarts=0), functions.fail)(text="why not")
+
+
+def test_a_program_has_no_keyword_arguments(config):
+    with pytest.raises(InputError, match="the program 'echo' has no argument 'lr'; write it as a word"):
+        elastic_launch(config(), "echo")(lr=1)
+
+
+def test_the_handler_comes_from_the_registrys_function_and_is_shut_down_once(config, monkeypatch):
+    """As torch does: also if the function was replaced, and if the agent raises, but not after a signal."""
+    made = []
+
+    class Handler(StaticRendezvous):
+        def shutdown(self):
+            made.append("shut down")
+            return super().shutdown()
+
+    def replaced(params):
+        made.append(params.run_id)
+        return Handler.alone(params)
+
+    monkeypatch.setattr(registry, "get_rendezvous_handler", replaced)
+    assert elastic_launch(config(run_id="mine"), functions.double)(1) == {0: 2, 1: 2}
+    assert made == ["mine", "shut down"]
+
+    def broken(*_):
+        raise RuntimeError("the agent is broken")
+
+    made.clear()
+    monkeypatch.setattr(LocalElasticAgent, "run", broken)
+    with pytest.raises(RuntimeError, match="the agent is broken"):
+        elastic_launch(config(run_id="mine"), functions.double)(1)
+    assert made == ["mine", "shut down"]
+
+    def asked_to_stop(*_):
+        raise SignalException("asked to stop", signal.SIGTERM)
+
+    made.clear()
+    monkeypatch.setattr(LocalElasticAgent, "run", asked_to_stop)
+    with pytest.raises(SignalException):
+        elastic_launch(config(run_id="mine"), functions.double)(1)
+    assert made == ["mine"]
 
 
 def test_a_script_gives_the_failure_its_name(config):
@@ -182,9 +235,6 @@ def test_the_signals_to_handle_are_those_of_the_configuration_whatever_the_envir
 
 
 def test_the_rendezvous_is_shut_down_after_success_and_failure_but_not_after_a_signal(config, monkeypatch, tmp_path):
-    from holdfast.processes import SignalException
-    from holdfast.rendezvous.static import StaticRendezvous
-
     calls = []
     monkeypatch.setattr(StaticRendezvous, "shutdown", lambda self: calls.append(self) or True)
     elastic_launch(config(), "true")()
@@ -202,15 +252,28 @@ def test_the_rendezvous_is_shut_down_after_success_and_failure_but_not_after_a_s
     assert len(calls) == 2
 
 
+def test_an_interrupted_cell_gets_a_keyboard_interrupt(config, tmp_path):
+    post = Signpost(tmp_path / "signpost")
+    main_thread = threading.get_ident()
+    sender = threading.Thread(target=lambda: (post.lines(2), signal.pthread_kill(main_thread, signal.SIGINT)))
+    sender.start()
+    with pytest.raises(KeyboardInterrupt) as raised:
+        elastic_launch(config(), functions.wait_for_signal)(post.path)
+    sender.join()
+    post.close()
+    assert isinstance(raised.value, SignalException)
+    assert raised.value.sigval is signal.SIGINT
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"shutdown_timeout": -1}, "--shutdown-timeout '-1'"),
-        ({"signals_to_handle": "SIGNONE"}, "SIGNONE"),
+        ({"shutdown_timeout": -1}, r"LaunchConfig\(shutdown_timeout=-1\)"),
+        ({"signals_to_handle": "SIGNONE"}, r"LaunchConfig\(signals_to_handle='SIGNONE'\): unknown signal"),
         ({"rdzv_backend": "nonsense"}, "--rdzv-backend 'nonsense'"),
-        ({"start_method": "thread"}, "unknown start method 'thread'; choose from"),
-        ({"nproc_per_node": 0}, "0 workers"),
-        ({"min_nodes": 0}, "at least 1"),
+        ({"start_method": "thread"}, r"LaunchConfig\(start_method='thread'\): choose from spawn, fork"),
+        ({"nproc_per_node": 0}, r"LaunchConfig\(nproc_per_node=0\): must be at least 1"),
+        ({"min_nodes": 0}, r"LaunchConfig\(min_nodes=0\): must be at least 1"),
     ],
 )
 def test_bad_input(config, options, message):
@@ -230,3 +293,58 @@ def test_several_jobs_one_after_the_other_on_one_port(config):
     for _ in range(3):
         settings = config(rdzv_backend="static", rdzv_endpoint="127.0.0.1:29511", rdzv_configs={"rank": 0})
         assert elastic_launch(settings, functions.environment)("MASTER_PORT") == {0: ["29511"], 1: ["29511"]}
+
+
+def test_a_handler_that_was_made_for_torch_is_asked_for_no_more_than_torch_asks(config, monkeypatch):
+    class Theirs:
+        """Without the extensions of ours."""
+
+        def __init__(self):
+            own = StaticRendezvous.alone(RendezvousParameters("static", "", "theirs", 1, 1))
+            for name in [*RendezvousHandler.__abstractmethods__, "use_agent_store"]:
+                setattr(self, name, getattr(own, name))
+
+    monkeypatch.setattr(registry, "get_rendezvous_handler", lambda _: Theirs())
+    assert elastic_launch(config(), functions.environment)("TORCHELASTIC_RUN_ID")[0] == ["theirs"]
+
+
+TYPED = """
+from holdfast import LaunchConfig, elastic_launch, record
+
+config = LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=2)
+
+@record
+def other(x: int) -> None: ...
+
+def train(steps: int, *, rate: float = 0.1) -> str:
+    return str(steps * rate)
+
+reveal_type(elastic_launch(config, train)(3, rate=0.5))
+reveal_type(elastic_launch(config, "train.py")("--steps", 3))
+reveal_type(elastic_launch(config, lambda: 1)())
+elastic_launch(config, train)("3")  # wrong
+elastic_launch(config, train)()  # wrong
+elastic_launch(config, train)(3, speed=1)  # wrong
+elastic_launch(config, 5)  # wrong
+LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node="gpu")  # wrong
+LaunchConfig(1, 1, 1, no_such_field=1)  # wrong
+"""
+
+
+def test_a_type_checker_knows_the_functions_arguments_and_its_results(tmp_path):
+    pytest.importorskip("mypy")
+    program = tmp_path / "program.py"
+    program.write_text(TYPED)
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={tmp_path}", "program.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    found = re.findall(r"^program\.py:(\d+): (error|note: Revealed type is \".*\")", checked.stdout, re.MULTILINE)
+    types = [what.partition('"')[2].rstrip('"').replace("builtins.", "") for _, what in found if what != "error"]
+    assert types == ["dict[int, str]", "dict[int, None]", "dict[int, int]"], checked.stdout
+    wrong = [number for number, line in enumerate(TYPED.splitlines(), start=1) if line.endswith("# wrong")]
+    assert [int(number) for number, what in found if what == "error"] == wrong, checked.stdout

@@ -12,6 +12,11 @@ PROG = "holdfast"
 
 COMMANDS = {
     "run": ("holdfast.cli.running", "main", "start the workers of a training program and keep them running"),
+    "exec": (
+        "holdfast.cli.exec",
+        "main",
+        "run a program in which torch's launcher is holdfast",
+    ),
     "report": (
         "holdfast.cli.report",
         "main",
@@ -26,6 +31,7 @@ COMMANDS = {
     ),
     "forget": ("holdfast.cli.forget", "main", "delete a run's records from etcd, so that its id can be used again"),
     "token": ("holdfast.cli.token", "main", "make a secret token that the nodes of a job authenticate each other with"),
+    "alias": ("holdfast.cli.alias", "main", "put a command torchrun that is holdfast into a directory"),
 }
 """For each name: the module, the function that takes the rest of the arguments, and a summary for the help."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from argparse import ArgumentTypeError, Namespace
 
 from holdfast.cli import accelerators
-from holdfast.cli.options import OWN_OPTIONS, Unsaid
+from holdfast.cli.options import GROUPS, OWN_OPTIONS, Unsaid, number, whole_number
 from holdfast.cli.worker_command import worker_command
 from holdfast.errors.secret import HIDDEN, shown, split_settings
 from holdfast.errors.tree import InputError
@@ -18,7 +19,6 @@ from holdfast.rendezvous.registry import ENTRY_POINT_GROUPS, rendezvous_handler_
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from argparse import Namespace
     from collections.abc import Callable
     from typing import Any
 
@@ -47,6 +47,7 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., None]
     Raises:
         InputError: a value cannot be used. The message begins with the flag and the value.
     """
+    args = _with_numbers(args)
     min_nodes, max_nodes = parse_min_max_nnodes(args.nnodes)
     nproc_per_node = determine_local_world_size(args.nproc_per_node)
     _check_numbers(args)
@@ -78,6 +79,19 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., None]
     return config, entrypoint, entrypoint_args
 
 
+def _with_numbers(args: Namespace) -> Namespace:
+    """`args` with numbers where another launcher, which has filled them in itself, has left text."""
+    values = dict(vars(args))
+    for option in (option for options in GROUPS.values() for option in options):
+        text = values.get(option.dest)
+        if isinstance(text, str) and option.of_type in (number, whole_number):
+            try:
+                values[option.dest] = option.of_type(text)
+            except ArgumentTypeError as error:
+                raise InputError(f"{option.names[-1]} {error}") from None
+    return Namespace(**values)
+
+
 def _own_settings(args: Namespace) -> dict[str, Any]:
     """The settings that only holdfast has, as far as `args` has them: a program may have used torch's parser."""
     own = {option.dest: getattr(args, option.dest) for option in OWN_OPTIONS if hasattr(args, option.dest)}
@@ -85,15 +99,19 @@ def _own_settings(args: Namespace) -> dict[str, Any]:
     return own | {"warm": imports} if imports else own
 
 
+class NodesError(InputError, RuntimeError):
+    """A number of nodes that cannot be used. Also a RuntimeError, as callers of torch's function expect."""
+
+
 def parse_min_max_nnodes(nnodes: str) -> tuple[int, int]:
     """The minimum and maximum number of nodes: ``2:4`` is 2 and 4, ``2`` is 2 and 2."""
-    least, separator, most = nnodes.partition(":")
+    least, separator, most = str(nnodes).partition(":")
     try:
         min_nodes, max_nodes = int(least), int(most if separator else least)
     except ValueError:
-        raise InputError(f"--nnodes {nnodes!r}: write a number of nodes, or MIN:MAX, such as 2 or 1:4") from None
+        raise NodesError(f"--nnodes {nnodes!r}: write a number of nodes, or MIN:MAX, such as 2 or 1:4") from None
     if not 0 < min_nodes <= max_nodes:
-        raise InputError(f"--nnodes {nnodes!r}: write 1 or more nodes, and MIN no larger than MAX, such as 2 or 1:4")
+        raise NodesError(f"--nnodes {nnodes!r}: write 1 or more nodes, and MIN no larger than MAX, such as 2 or 1:4")
     return min_nodes, max_nodes
 
 
@@ -157,7 +175,7 @@ def _rendezvous(args: Namespace, min_nodes: int, max_nodes: int) -> dict[str, An
         "min_nodes": min_nodes,
         "max_nodes": max_nodes,
         "rdzv_backend": args.rdzv_backend,
-        "rdzv_endpoint": _endpoint(args),
+        "rdzv_endpoint": get_rdzv_endpoint(args),
         "rdzv_configs": settings,
         "run_id": args.rdzv_id,
     }
@@ -167,7 +185,8 @@ def _ranks_of_nodes(count: int) -> str:
     return "a single node has rank 0" if count == 1 else f"{count} nodes have ranks 0 to {count - 1}"
 
 
-def _endpoint(args: Namespace) -> str:
+def get_rdzv_endpoint(args: Namespace) -> str:
+    """Where the nodes meet: the endpoint, or with the backend ``static`` the master's address and port."""
     if args.rdzv_endpoint or args.rdzv_backend != "static":
         return str(args.rdzv_endpoint)
     if args.master_port == 0:
@@ -240,7 +259,9 @@ def _logs_specs(args: Namespace) -> LogsSpecs:
     try:
         made = specs(log_dir=args.log_dir, local_ranks_filter=ranks, **streams)
     except InputError as error:
-        raise InputError(f"--log-dir {args.log_dir!r}: {error}" if args.log_dir else str(error)) from error
+        if args.log_dir:
+            error.args = (f"--log-dir {args.log_dir!r}: {error}",)
+        raise
     if args.log_dir and os.path.isdir(args.log_dir) and not os.access(args.log_dir, os.W_OK | os.X_OK):
         raise InputError(
             f"--log-dir {args.log_dir!r}: not writable; choose another directory, or {os.devnull} for no logs"

@@ -29,8 +29,11 @@ class VisibleParser(ArgumentParser):
 
     def refuse(self, message: str) -> NoReturn:
         """Exit with a one-line message. It quotes the command line, but no secrets."""
-        said = hidden(" ".join(message.split()))
-        self.exit(2, f"{self.prog}: error: {said} (see {self.prog} --help)\n")
+        self.leave(2, f"{message} (see {self.prog} --help)")
+
+    def leave(self, code: int, message: str) -> NoReturn:
+        """Exit with this code and a one-line message, without secrets."""
+        self.exit(code, f"{self.prog}: error: {hidden(' '.join(message.split()))}\n")
 
 
 class SubcommandParser(VisibleParser):

@@ -13,8 +13,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+LOCAL_RANK_ARGUMENT = "--local-rank=${local_rank}"
+"""What a script of the older command line gets; the agent replaces the variable."""
+
 PYTHON_VARIABLE = "PYTHON_EXEC"
 """The environment variable that names another interpreter than ours."""
+
+
+def get_use_env(args: Namespace) -> bool:
+    """Whether workers learn their local rank from the environment alone. Only the older command line has a choice."""
+    return bool(getattr(args, "use_env", True))
 
 
 def worker_command(args: Namespace) -> tuple[Callable[..., None] | str, list[str]]:
@@ -24,6 +32,8 @@ def worker_command(args: Namespace) -> tuple[Callable[..., None] | str, list[str
         InputError: the program or script is missing or cannot be run.
     """
     script, script_args = args.training_script, list(args.training_script_args)
+    if not get_use_env(args):
+        script_args.insert(0, LOCAL_RANK_ARGUMENT)
     if args.run_path:
         _check_script(script)
         return run_script_path, [script, *script_args]

@@ -13,13 +13,27 @@ from holdfast.processes.interruption import SignalException, handlers, signals_t
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any
+    from typing import Any, Generic, ParamSpec, TypeVar, overload
 
     from holdfast.agent import HealthCheckServer, LocalElasticAgent, RunResult
     from holdfast.agent.group import WorkerSpec
     from holdfast.launcher.config import LaunchConfig
     from holdfast.rendezvous import RendezvousHandler
     from holdfast.settings import JobSettings
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+
+    class _Job(Generic[P, R]):
+        """What a type checker knows of a job: its function's arguments, and what a worker returns."""
+
+else:
+    P = R = None
+
+    class _Job:
+        def __class_getitem__(cls, _: object) -> type:
+            return object
+
 
 SHUTDOWN_TIMEOUT_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 
@@ -30,25 +44,46 @@ class NoMainGuardError(InputError):
     """A worker that imports the main program has come upon the launch of the job that it belongs to."""
 
 
-class elastic_launch:  # noqa: N801 - the name is part of the public API
+class elastic_launch(_Job[P, R]):  # noqa: N801 - the name is part of the public API
     """A job as a function: ``elastic_launch(config, train)(*args)`` runs ``train(*args)`` in every worker.
 
-    The call returns the workers' return values by global rank, or raises `ChildFailedError`. If the entry point is a
-    string, it is run as a command.
+    The call takes keyword arguments, too. It returns the workers' return values by global rank, or raises
+    `ChildFailedError`. If the entry point is a string, it is run as a command, and the arguments are its words.
     """
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: elastic_launch[..., None],
+            config: LaunchConfig,
+            entrypoint: str,
+            health_check_server: HealthCheckServer | None = None,
+        ) -> None: ...
+
+        @overload
+        def __init__(
+            self,
+            config: LaunchConfig,
+            entrypoint: Callable[P, R],
+            health_check_server: HealthCheckServer | None = None,
+        ) -> None: ...
 
     def __init__(
         self,
         config: LaunchConfig,
-        entrypoint: Callable[..., Any] | str | None,
+        entrypoint: Callable[P, R] | str | None,
         health_check_server: HealthCheckServer | None = None,
     ) -> None:
         self._config = config
         self._entrypoint = entrypoint
         self._health_check_server = health_check_server
 
-    def __call__(self, *args: Any) -> dict[int, Any]:
-        return launch_agent(self._config, self._entrypoint, list(args), self._health_check_server)
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> dict[int, R]:
+        entrypoint: Callable[..., Any] | str | None = self._entrypoint
+        if kwargs:
+            entrypoint = _with_keywords(entrypoint, kwargs)
+        return launch_agent(self._config, entrypoint, list(args), self._health_check_server)
 
 
 def launch_agent(
@@ -65,7 +100,8 @@ def launch_agent(
         InputError: the configuration cannot be run.
     """
     _refuse_launch_in_import()
-    _check_counts(config)
+    _check_entrypoint(entrypoint)
+    config.check()
     settings = job_settings(config)
     handlers.install(signals_to_handle(settings.signals_to_handle))
     try:
@@ -96,12 +132,20 @@ def _refuse_launch_in_import() -> None:
         )
 
 
-def _check_counts(config: LaunchConfig) -> None:
-    """Raise InputError for a count that is not a whole number, such as the text "2"."""
-    for name in ("min_nodes", "max_nodes", "nproc_per_node", "max_restarts"):
-        value = getattr(config, name)
-        if not hasattr(value, "__index__"):
-            raise InputError(f"LaunchConfig({name}={value!r}): must be a whole number, not {type(value).__name__}")
+def _check_entrypoint(entrypoint: object) -> None:
+    """Raise InputError for what is neither a function nor a program."""
+    if not callable(entrypoint) and not (isinstance(entrypoint, str) and entrypoint):
+        raise InputError(f"the entry point {entrypoint!r} must be a function, or the name of a program")
+
+
+def _with_keywords(entrypoint: object, keywords: dict[str, Any]) -> Callable[..., Any]:
+    """`entrypoint` with these arguments, under its own name."""
+    from functools import partial, update_wrapper
+
+    _check_entrypoint(entrypoint)
+    if not callable(entrypoint):
+        raise InputError(f"the program {entrypoint!r} has no argument {next(iter(keywords))!r}; write it as a word")
+    return update_wrapper(partial(entrypoint, **keywords), entrypoint, updated=())
 
 
 def _launch(
@@ -155,15 +199,16 @@ def _raise_if_failed(result: RunResult, name: str) -> None:
 
 
 def _make_rendezvous(settings: JobSettings, entrypoint: Callable[..., Any] | str | None) -> RendezvousHandler:
+    from holdfast.rendezvous import registry
+    from holdfast.rendezvous.handler import RendezvousHandler
     from holdfast.rendezvous.parameters import RendezvousParameters
-    from holdfast.rendezvous.registry import BUILT_IN_BACKENDS, rendezvous_handler_registry
 
     if settings.start_method == "fork" and settings.rdzv_endpoint and callable(entrypoint):
         _refuse_fork(settings.rdzv_backend)
     configs = dict(settings.rdzv_configs)
-    if settings.rdzv_backend in BUILT_IN_BACKENDS:
+    if settings.rdzv_backend in registry.BUILT_IN_BACKENDS:
         configs.setdefault("store_host", settings.store_host)
-    return rendezvous_handler_registry.create_handler(
+    handler: object = registry.get_rendezvous_handler(  # looked up now: a program may have replaced it
         RendezvousParameters(
             backend=settings.rdzv_backend,
             endpoint=settings.rdzv_endpoint,
@@ -174,6 +219,11 @@ def _make_rendezvous(settings: JobSettings, entrypoint: Callable[..., Any] | str
             **configs,
         )
     )
+    if isinstance(handler, RendezvousHandler):
+        return handler
+    from holdfast.rendezvous.foreign import ForeignHandler
+
+    return ForeignHandler(handler)
 
 
 def _refuse_fork(backend: str) -> None:

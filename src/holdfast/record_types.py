@@ -30,10 +30,12 @@ class _Protocol:
         import dataclasses
 
         names, defaults = _fields_of(cls)
+        made = [(name, "Any", dataclasses.field(default=defaults.get(name, dataclasses.MISSING))) for name in names]
+        made += [(name, "Any", dataclasses.field(init=False)) for name in getattr(cls, "DERIVED_FIELDS", ())]
         # Build a dataclass with the same fields: the module has no other way to make them.
         twin = dataclasses.make_dataclass(
             cls.__name__,
-            [(name, "Any", dataclasses.field(default=defaults.get(name, dataclasses.MISSING))) for name in names],
+            made,
             eq=False,
             init=False,
             kw_only=True,
@@ -65,7 +67,10 @@ class _Signature:
 
 
 def like_dataclass(cls: type[_T]) -> type[_T]:
-    """Make a class with its own `__init__` pass for a dataclass: each parameter is a field of the same name."""
+    """Make a class with its own `__init__` pass for a dataclass: each parameter is a field of the same name.
+
+    Keyword-only parameters are no fields. A class may name fields that are no parameters in `DERIVED_FIELDS`.
+    """
     for name in ("__dataclass_fields__", "__dataclass_params__"):
         protocol = _Protocol()
         protocol.__set_name__(cls, name)

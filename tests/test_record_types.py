@@ -15,7 +15,9 @@ from fresh_python import run_fresh
 from holdfast.agent import RunResult, WorkerSpec, WorkerState
 from holdfast.events import Event, EventSource, NodeState, RdzvEvent
 from holdfast.launcher import LaunchConfig
-from holdfast.record import Frozen, Record
+from holdfast.processes import LogsDest, RunProcsResult
+from holdfast.record_types import Frozen, Record
+from holdfast.rendezvous import RendezvousStoreInfo
 
 
 class Point(Frozen):
@@ -91,6 +93,9 @@ WITH_AN_INIT = [
     RunResult(WorkerState.FAILED, return_values={0: 1}),
     Event("e", EventSource.AGENT, 1.0, {"a": 1}),
     RdzvEvent("r", "id", "text", "host", 7, NodeState.RUNNING),
+    RunProcsResult({0: 1}, stdouts={0: "out"}),
+    LogsDest(stdouts={0: "out"}, filtered_stderr="err"),
+    RendezvousStoreInfo("host", 7),
 ]
 
 
@@ -127,7 +132,7 @@ def test_what_is_done_once_the_fields_are_set():
 def test_no_costly_import():
     ended = run_fresh("""
         import sys
-        import holdfast.record
+        import holdfast.record_types
         print({"dataclasses", "inspect", "typing"} & set(sys.modules))
     """)
     assert (ended.stdout, ended.stderr) == ("set()\n", "")
