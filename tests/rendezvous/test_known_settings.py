@@ -45,7 +45,11 @@ def test_an_unknown_setting_is_named_with_the_nearest_known_one(make, backend, k
 def test_a_single_node_without_a_backend_takes_the_settings_of_all(caplog):
     """A command line that is tried on one machine first is not wrong there."""
     alone(
-        token="secret", is_host="true", user="somebody", etcd_prefix="/", meeting_port=7,
+        token="secret",
+        is_host="true",
+        user="somebody",
+        etcd_prefix="/",
+        meeting_port=7,
         timeout=900,
         store_host="agent",
     ).shutdown()

@@ -1,9 +1,10 @@
 """Transcripts: what happens to a group of nodes, and everything that they do about it, as text that people read.
 
-A transcript has comments (``#``), settings, and events (``>``). With the setting ``given ranks``, every node was told its
-rank: hosts ask for the ranks that events give them. Under each event stands all that it leads to: what the
+A transcript has comments (``#``), settings, and events (``>``). Under each event stands all that it leads to: what the
 store then holds (``+`` and ``-``) and what each node does. Messages take no time, so what stands there is one of
 many orders that are possible, always the same one.
+
+With the setting ``given ranks``, hosts do not ask for a rank: they were told it.
 
 | event | means |
 |---|---|
