@@ -32,6 +32,7 @@ WRITERS = {
     "events/destinations.py": "events as JSON, which has only ASCII",
     "logger.py": "all that is logged",
     "metrics/handlers.py": "a destination of metrics that is asked for",
+    "cli/startup/sitecustomize.py": "an interpreter that cannot import holdfast",
     "warm/exec_in_process.py": "a worker's own traceback",
 }
 

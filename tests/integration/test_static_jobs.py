@@ -88,10 +88,6 @@ def static(network, tmp_path):
         job.close()
 
 
-def on(world, node):
-    return [life for life in world if life.node == node.hostname]
-
-
 def group_ranks(world):
     """The group ranks of machines, by name."""
     return {life.node: life.group_rank for life in world}
@@ -103,6 +99,15 @@ def as_given(job):
 
 def root_causes(agents):
     return {agent.stderr().partition("Root Cause")[2].partition("\n====")[0] for agent in agents}
+
+
+def expect_success(job, agents, world):
+    """This job ends well. The generations of each job have numbers of their own."""
+    job.tell_all("exit 0")
+    job.wait_for_end(world)
+    if agents:
+        assert job.wait_for_exit(*agents) == [0] * len(agents), job.describe()
+    assert not problems(world), job.describe()
 
 
 def rounds(directory):
@@ -127,11 +132,11 @@ def take_port(node, port):
 def test_nodes_start_in_any_order_and_have_the_ranks_that_they_were_given(static, order):
     three = static(3)
     agents = []
-    for rank in order:
-        three.wait_until(lambda: not three.lives, "no workers")
+    for number, rank in enumerate(order):
         agents.append(three.start_rank(rank))
-        if len(agents) < 3:
-            three.wait_for_words(agents[-1], WAITS if three.nodes[0] in {each.node for each in agents} else NO_SERVER)
+        if number < 2:
+            three.wait_for_words(agents[-1], WAITS if 0 in order[: number + 1] else NO_SERVER)
+            assert three.lives == []
     world = three.wait_for_world(6)
     assert [life.group_rank for life in world] == [0, 0, 1, 1, 2, 2]
     assert group_ranks(world) == as_given(three)
@@ -159,6 +164,7 @@ def test_nodes_with_different_workers_programs_and_run_ids_are_one_world(static,
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_half_a_job_never_runs(static, rank):
+    """A node that is alone gives up in time, and has started nothing."""
     two = static(2, "--rdzv-conf=join_timeout=2")
     agent = two.start_rank(rank)
     assert two.wait_for_exit(agent) == [1]
@@ -367,6 +373,19 @@ def test_the_loss_of_the_node_of_rank_0_ends_the_job_for_all(static, signum):
     three.check()
 
 
+def test_a_job_is_begun_again_by_its_nodes_as_each_of_them_is_started_again(static):
+    """As a cluster does it that starts each node again when it has ended, and knows nothing of the others."""
+    two = static(2)
+    agents = two.start_ranks(0, 1)
+    world = two.wait_for_world(4)
+    agents[0].kill()
+    two.wait_for_exit(agents[0])
+    again = [two.start_rank(0)]
+    assert two.wait_for_exit(agents[1]) == [1]
+    again.append(two.start_rank(1))
+    expect_success(two, again, two.wait_for_world(4, after=world))
+
+
 # Nodes that were told different things
 
 
@@ -471,15 +490,6 @@ def test_a_person_sees_the_stacks_of_the_nodes_that_trust_each_other(static, tmp
 
 
 # One job after the other
-
-
-def expect_success(job, agents, world):
-    """This job ends well. The generations of each job have numbers of their own."""
-    job.tell_all("exit 0")
-    job.wait_for_end(world)
-    if agents:
-        assert job.wait_for_exit(*agents) == [0] * len(agents), job.describe()
-    assert not problems(world), job.describe()
 
 
 @pytest.mark.parametrize("token", [TOKEN, ""], ids=["a token", "no token"])

@@ -29,6 +29,7 @@ def test_a_fresh_keeper_imports_nothing_of_the_agents():
         "processes.children",
         "processes.console",
         "processes.console_relay",
+        "processes.progress_bars",
         "processes.exiting",
         "processes.fence",
         "processes.keeper",

@@ -7,6 +7,7 @@ import socket
 from types import SimpleNamespace
 
 import pytest
+from store_peer import StorePeer, check, set_
 
 from holdfast.coordination.errors import StoreUnavailableError
 from holdfast.coordination.model import Snapshot
@@ -202,3 +203,15 @@ def test_a_long_wait_is_logged_once_and_a_short_one_not_at_all(caplog, monkeypat
 
     asyncio.run(story())
     assert [record.getMessage() for record in caplog.records] == ["run 'run': still 1 of 2 nodes"]
+
+
+def test_a_worker_of_the_round_before_leaves_nothing_in_the_store_of_the_next(told):
+    port = free_port(ADDRESS)
+    ports = told.listener.offer_ports(ADDRESS, port, serves_store=True, access=None)
+    with StorePeer(port) as old:
+        old.send(set_(b"key", b"old"))
+        told.listener.start(generation("a.1", "b.1"))
+        ports.store.start()
+        with StorePeer(port) as worker:
+            worker.send(check(b"key"))
+            assert worker.read(1) == b"\x01"

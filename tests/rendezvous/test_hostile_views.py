@@ -14,6 +14,7 @@ from holdfast.rendezvous.decision import RECORD_UNREADABLE, Leave, Settings, Sta
 from holdfast.rendezvous.membership import Follow, Grant, Membership, Transact
 from holdfast.rendezvous.records import (
     GENERATION_MAX,
+    NO_RANK,
     BreakKind,
     Broken,
     EndKind,
@@ -58,11 +59,11 @@ def entries(draw, revision):
     return tuple(Entry(key, draw(VALUES[key]), draw(st.integers(1, revision)), revision) for key in sorted(keys))
 
 
-def joined(**settings):
+def joined(rank=NO_RANK, **settings):
     """A node that has put itself into an empty store, and has heard of it."""
     limits = {"min_nodes": 1, "max_nodes": 4, "max_restarts": 3, "last_call_s": 0.0, **settings}
     membership = Membership(KEYS, Settings(**limits), "a", ttl_s=LEASE_S, keep_alive_s=1.0, store_may_return=True)
-    membership.seek(offer("a", 1), 0.0)
+    membership.seek(offer("a", 1, rank), 0.0)
     (follow,) = membership.step(0.0)
     membership.read(Snapshot(0, ()), follow.prefix)
     (grant,) = membership.step(0.0)
@@ -229,7 +230,17 @@ def test_a_view_of_anything_can_be_made_and_changed(data, is_whole):
 @given(st.data())
 def test_a_node_steps_through_anything(data):
     """It starts, stops and leaves as it sees fit, and asks for nothing that a store would not take."""
-    membership = joined(min_nodes=data.draw(st.integers(1, 3)))
+    step_through_anything(data, joined(min_nodes=data.draw(st.integers(1, 3))))
+
+
+@given(st.data(), st.integers(0, 2))
+def test_a_node_that_was_told_its_rank_steps_through_anything_with_it(data, rank):
+    size = data.draw(st.integers(rank + 1, 4))
+    membership = joined(rank, min_nodes=size, max_nodes=size, has_given_ranks=True, lease_s=LEASE_S)
+    step_through_anything(data, membership, rank)
+
+
+def step_through_anything(data, membership, rank=NO_RANK):
     now = 0.0
     for revision in range(2, 2 + data.draw(st.integers(1, 5))):
         now += data.draw(st.sampled_from([0.0, 0.1, 1.0, 100.0]))
@@ -240,10 +251,10 @@ def test_a_node_steps_through_anything(data):
         membership.read(Snapshot(revision, tuple(e for e in snapshot.entries if e.key.startswith(prefix))), prefix)
         for _ in range(3):
             for effect in membership.step(now):
-                react(effect, membership, data, now, revision)
+                react(effect, membership, data, now, revision, rank)
 
 
-def react(effect, membership, data, now, revision):
+def react(effect, membership, data, now, revision, rank):
     match effect:
         case Transact():
             check(effect.transaction)
@@ -251,13 +262,15 @@ def react(effect, membership, data, now, revision):
         case Grant():
             membership.granted(Lease(8, LEASE_S), now)
         case Start():
-            assert effect.generation.rank_of(membership.me.node) is not None
+            started = effect.generation.rank_of(membership.me.node)
+            assert started is not None
+            assert rank in (started, NO_RANK)
             if data.draw(st.booleans()):
                 membership.fail(data.draw(FAILURE))
             elif data.draw(st.booleans()):
                 membership.succeed()
         case Stop():
-            membership.seek(offer("a", 1), now)
+            membership.seek(offer("a", 1, rank), now)
 
 
 FAILURE = st.builds(Failure, st.just("a.1"), *[st.just(each) for each in ("h", 0, 0, 1, 1, "it failed", 1.0)])

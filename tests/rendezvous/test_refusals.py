@@ -17,7 +17,7 @@ from decisions import (
 from msgspec.structs import replace
 from simulated_agent import offer
 
-from holdfast.coordination.model import Delete
+from holdfast.coordination.model import Created, Delete
 from holdfast.rendezvous.decide import decide
 from holdfast.rendezvous.decision import Leave
 from holdfast.rendezvous.records import BreakKind, Broken, Fingerprint
@@ -114,6 +114,13 @@ def test_the_younger_of_two_with_the_same_rank_is_refused_after_two_leases():
     assert led(twins(made=RUNS, refused=["c.1"]), now=NOW + REFUSED_AFTER_S).actions == ()
 
 
+def test_a_node_is_not_refused_for_a_rank_that_is_free_by_then():
+    """The leader may hear late that the older one has left."""
+    view = twins(made=RUNS)
+    (refusal,) = led(view, now=NOW + REFUSED_AFTER_S).actions
+    assert Created(KEYS.node("b.1"), CAME["b.1"]) in refusal.transaction.compares
+
+
 def test_two_leases_are_those_of_the_node_that_has_the_longest():
     waits = led(twins(made=replace(RUNS, lease_s=60.0)))
     assert waits.wake_at == NOW + RANK_TAKEN_LEASES * 60.0
@@ -161,3 +168,12 @@ def test_a_leader_may_be_the_one_that_is_refused():
     me = member("c.1", stop_by=FAR, published=replace(offer("c", 29500), lease_s=GIVEN.lease_s))
     (refusal,) = decide(view, me, NOW + REFUSED_AFTER_S, GIVEN, KEYS).actions
     assert refusal.what == "refuse c"
+
+
+def test_a_node_with_another_number_of_nodes_does_not_count_as_one_that_is_needed():
+    view = twins(second=2)
+    del view.nodes["c.1"]
+    view.nodes["b.1"] = replace(view.nodes["b.1"], fingerprint=Fingerprint(min_nodes=3, max_nodes=3))
+    there = replace(offer("a", 29500), lease_s=GIVEN.lease_s)
+    (short,) = lead(view, GIVEN, published=there).actions
+    assert short.what == "too few nodes: 1 of 2"

@@ -42,6 +42,7 @@ def test_nodes_meet_beside_the_masters_port_or_where_they_are_told(endpoint, con
         ({"endpoint": ""}, "--master-addr: several nodes need the address of node 0"),
         ({"endpoint": "node7:x"}, "--rdzv-endpoint 'node7:x'.*HOST:PORT"),
         ({"endpoint": "http://node7"}, "write HOST:PORT"),
+        ({"endpoint": "node7:0"}, "--master-port 0: several nodes need the same port; write one above 0"),
         ({"meeting_port": "x"}, "meeting_port=x: write a whole number"),
         ({"meeting_port": "0"}, "meeting_port=0: write a port from 1 to 65535 other than --master-port, the same on"),
         ({"meeting_port": "-1"}, "meeting_port=-1: write a port"),

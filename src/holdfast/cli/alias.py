@@ -57,7 +57,7 @@ def main(args: Sequence[str]) -> None:
 def _script(python: str) -> bytes:
     from shlex import quote
 
-    line = f'exec {quote(python)} -m holdfast.run "$@"\n'
+    line = f'exec {quote(python)} -P -m holdfast.run "$@"\n'  # -P: nothing is imported from the working directory
     return b"#!/bin/sh\n" + MARK + b": torchrun is holdfast run\n" + os.fsencode(line)
 
 

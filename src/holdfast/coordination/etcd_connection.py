@@ -24,6 +24,7 @@ from holdfast.coordination.etcd_errors import (
     NotPermittedError,
     OldTokenError,
     OtherClusterError,
+    SilentError,
     as_ours,
     most_telling,
 )
@@ -174,7 +175,9 @@ class EtcdConnection:
                 if await race.has_answer(min(loop.time() + self._pause_s, deadline), in_spite_of_errors=True):
                     return race.answer
                 if loop.time() >= deadline:
-                    raise most_telling(race.errors.values()) if race.errors else self._no_answer()
+                    # Requests end at this moment, too: whether their errors came first says nothing.
+                    telling = [error for error in race.errors.values() if not isinstance(error, SilentError)]
+                    raise most_telling(telling) if telling else self._no_answer()
         finally:
             race.close()
 

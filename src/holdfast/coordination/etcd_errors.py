@@ -47,6 +47,10 @@ _PLAIN_HINTS = {"socket closed": _PLAIN_HINT, "connection reset": _PLAIN_HINT}
 """The same for a plain-text connection: a TLS server closes it."""
 
 
+class SilentError(StoreUnavailableError):
+    """The member has not answered in time, which says no more than that."""
+
+
 class NotDoneError(StoreUnavailableError):
     """The member cannot do anything right now. It has done nothing, so the request can be sent again."""
 
@@ -131,7 +135,8 @@ def as_ours(code: str, details: str, name: str, *, is_plain: bool = False) -> Co
         )
     hints = _PLAIN_HINTS if is_plain else _TLS_HINTS
     hint = next((f" ({hint})" for text, hint in hints.items() if text in lower), "")
-    return StoreUnavailableError(f"etcd at {name} does not answer: {reason}{hint}")
+    kind = SilentError if code == "DEADLINE_EXCEEDED" and not hint else StoreUnavailableError
+    return kind(f"etcd at {name} does not answer: {reason}{hint}")
 
 
 def _about_size(details: str, name: str, reason: str) -> CoordinationError:

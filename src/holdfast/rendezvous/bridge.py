@@ -131,8 +131,9 @@ class Bridge:
                 return
             self.wait(deadline)
 
-    def leave(self, patience_s: float) -> bool:
-        """Give back the lease, and end the thread. The host of the store first waits for the other nodes to leave.
+    def leave(self, patience_s: float, saving_s: float = 0.0) -> bool:
+        """Give back the lease, and end the thread. The host of the store first waits for the other nodes to leave, and
+        for their workers to end, which may be saving.
 
         Returns whether that worked.
         """
@@ -141,8 +142,9 @@ class Bridge:
         self.is_open = False
         self._fencing.on_lease(None)
         try:
-            self._thread.call(self.session.end(patience_s), patience_s + LEAVE_TIMEOUT_S)
-        except (CoordinationError, TimeoutError, OSError) as error:
+            limit_s = patience_s + saving_s + LEAVE_TIMEOUT_S
+            self._thread.call(self.session.end(patience_s, saving_s), limit_s)
+        except (CoordinationError, TimeoutError, OSError, ValueError) as error:
             log.info("could not tell %s that this node leaves: %s", self._place, error)
             return False
         finally:

@@ -64,6 +64,8 @@ class ElasticRendezvous(RendezvousHandler):
         self._closing_reason = ""
         self._meanwhile: Meanwhile | None = None
         self._warned_of = ""
+        self._has_announced = False
+        self._saving_s = 0.0
         self._bridge: Bridge | None = None
         place, ttl_s = settings.place, settings.ttl_s
         who = f"--node-rank {settings.rank}" if settings.limits.has_given_ranks else ""
@@ -95,6 +97,7 @@ class ElasticRendezvous(RendezvousHandler):
             max_restarts=settings.max_restarts,
         )
         workers = settings.nproc_per_node
+        self._saving_s = settings.stop_grace + (settings.shutdown_timeout or 0.0)
         self._node = replace(self._node, role=settings.role, workers=workers, fingerprint=fingerprint)
         self._limits = replace(limits, max_restarts=settings.max_restarts, restarts=settings.restart_limits)
 
@@ -109,6 +112,7 @@ class ElasticRendezvous(RendezvousHandler):
         if bridge is None or not bridge.is_open:
             bridge = Bridge(self._settings, self._reasons, self._fencing, self._local_addr, self._made_s)
             self._bridge = bridge
+        self._has_announced = False
         bridge.news.seek()
         self._reasons.raise_if_over(bridge.news)
         bridge.start(bridge.session.seek(self._node, self._limits))
@@ -220,11 +224,12 @@ class ElasticRendezvous(RendezvousHandler):
 
     def announce_leave(self, reason: str) -> None:
         if self._bridge is not None and self._bridge.is_open:
+            self._has_announced = True
             self._bridge.tell(self._bridge.session.announce_leave, f"{self._node.host} leaves: {reason}")
 
     def leave(self) -> None:
         if self._bridge is not None:
-            self._bridge.leave(0.0)
+            self._bridge.leave(0.0, self._saving_s if self._has_announced else 0.0)
 
 
 def round_info(started: Started, settings: ElasticSettings, bridge: Bridge) -> RendezvousInfo:

@@ -77,6 +77,7 @@ class GroupListener:
             self.let_go()
         elif self._hosting is not None:
             find_others = partial(self._find_others, generation, self._hosting)
+            self._hosting.begin()
             self._hosting.restrict([member.address for member in generation.members], find_others)
         self.hush()
         self._tell(Started(generation, rank, self._hosting))

@@ -44,10 +44,11 @@ class Hosting:
     says who may use it. Without a store, rank 0 opens `port`: it was free, but is not held.
     """
 
-    __slots__ = ("_closing", "_coordinator", "coordinator_port", "port", "store")
+    __slots__ = ("_closing", "_coordinator", "_has_given_port", "coordinator_port", "port", "store")
 
     def __init__(self, address: str, port: int = 0, *, serves_store: bool, access: Access | None = None) -> None:
         self._closing = _thread.allocate_lock()
+        self._has_given_port = port != 0
         self.store: TorchStoreServer | None = None
         if serves_store:
             self.store = _store_at(address, port)
@@ -57,6 +58,14 @@ class Hosting:
             self.port = port or free_port(address)
         self._coordinator: socket | None = _held_port()
         self.coordinator_port: int = self._coordinator.getsockname()[1]
+
+    def begin(self) -> None:
+        """The round begins, so all workers of the last one have ended. Call this before the store answers.
+
+        They may have connected to a port that is the same in all rounds, and must leave nothing in the new store.
+        """
+        if self.store is not None and self._has_given_port:
+            self.store.turn_away_waiting()
 
     def restrict(self, addresses: Iterable[str], find_others: Callable[[], None] | None = None) -> None:
         """Let in only the machines of the job, at these addresses. Call this before the store answers.

@@ -66,11 +66,11 @@ def lead(view: View, me: Me, now: float, settings: Settings, keys: Keys) -> Deci
     unwanted = refused_next(view, me, settings, now)
     if unwanted is None:
         return _lead(view, me, now, settings, keys)
-    name, why, at = unwanted
+    name, why, at, because_of = unwanted
     if now < at:
         decision = _lead(view, me, now, settings, keys)
         return replace(decision, wake_at=first(decision.wake_at, at))
-    refusal = refuse(view, name, why, keys)
+    refusal = refuse(view, name, why, keys, because_of)
     return _lead(view, me, now, settings, keys) if refusal is None else Decision(me, (refusal,))
 
 

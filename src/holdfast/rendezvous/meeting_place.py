@@ -50,6 +50,9 @@ class MeetingPlace(ABC):
     prefix = ""
     """The prefix that the store adds to every key."""
 
+    advice = ""
+    """What to check if the store is not there, for people, after the reason; "" where nothing is likely."""
+
     is_of_one_job = False
     """Whether the store is one job's alone. If such a store has the end of a job, it is that of the job before."""
 
@@ -107,6 +110,11 @@ class EmbeddedPlace(MeetingPlace):
         self.hosts = (host,)
         self.is_of_one_job = is_of_one_job
         self.has_trust = has_trust
+        if is_of_one_job and not is_host:
+            self.advice = (
+                "; node 0 serves it: is --node-rank 0 running, and do all nodes have the same --master-addr and "
+                "--master-port?"
+            )
         self._host = host
         self._port = port
         self._option = option or f"--rdzv-endpoint {bracketed(host, port)}"
@@ -182,6 +190,12 @@ class EmbeddedPlace(MeetingPlace):
         addresses = own_addresses(self._host)
         if not addresses and self._wants_to_be_host:
             addresses = [""]  # a NAT or service address, such as a Kubernetes service's
+            if self.is_of_one_job:
+                log.warning(
+                    "%s is not an address of this machine, which has --node-rank 0; node 0 listens on all addresses of "
+                    "this machine",
+                    self._host,
+                )
         for address in addresses:
             # Twice the number: the server leaves a part of the descriptors to the rest of the process.
             descriptors.allow(2 * CONNECTIONS_A_NODE * self._nodes_max + DESCRIPTORS_BESIDE)

@@ -29,6 +29,7 @@ from holdfast.rendezvous.decision import (
     counted,
     first,
     identity_of,
+    listed,
     name_of,
     number_of,
     reason_of,
@@ -220,6 +221,8 @@ def _part_of_spare(generation: Generation, me: Me, settings: Settings) -> str:
     wait_s = hold_back_s(losses, settings.lease_s)
     if wait_s:
         return f"was lost {losses} times; it is let in again after staying for {wait_s:g} s"
+    if settings.has_given_ranks and me.offer is not None:
+        return f"waits for rank {me.offer.rank}, which another node holds until its lease ends"
     return "waits as a spare"
 
 
@@ -293,7 +296,8 @@ def _too_late(view: View, me: Me, settings: Settings) -> str:
     if me.cut_off_since is not None:
         return f"the store could not be reached for {limit_s:g} s"
     if view.is_whole and len(view.nodes) < settings.min_nodes:
-        return f"only {len(view.nodes)} of {settings.min_nodes} nodes joined within {limit_s:g} s"
+        here = f"only {len(view.nodes)} of {settings.min_nodes} nodes joined within {limit_s:g} s"
+        return f"{here}{_missing(view, settings)}"
     return f"too few nodes joined within {limit_s:g} s; at least {settings.min_nodes} are needed"
 
 
@@ -303,7 +307,15 @@ def _waiting_for(view: View, me: Me, settings: Settings) -> str:
     left = view.broken.nodes_left if view.broken is not None else 0
     enough = f"{settings.min_nodes} are needed; waiting for more, up to {settings.join_timeout_s:g} s"
     if 0 < left < settings.min_nodes:
-        return f"{counted(left, 'is', 'are')} left and {enough}"
+        return f"{counted(left, 'is', 'are')} left and {enough}{_missing(view, settings)}"
     if view.is_whole and len(view.nodes) < settings.min_nodes:
-        return f"{counted(len(view.nodes), 'is', 'are')} here and {enough}"
+        return f"{counted(len(view.nodes), 'is', 'are')} here and {enough}{_missing(view, settings)}"
     return f"waiting for the other nodes, up to {settings.join_timeout_s:g} s"
+
+
+def _missing(view: View, settings: Settings) -> str:
+    """The given ranks that no node here has, for people; "" if that is unknown."""
+    if not settings.has_given_ranks or not view.is_whole:
+        return ""
+    missing = [str(rank) for rank in range(settings.max_nodes) if rank not in view.ranks]
+    return f"; missing: --node-rank {listed(missing)}" if missing else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
-from holdfast.coordination.model import Delete, Put, Transaction
+from holdfast.coordination.model import Created, Delete, Put, Transaction
 from holdfast.rendezvous.decision import (
     NAMED_MAX,
     Me,
@@ -33,8 +33,8 @@ killed node ends within one."""
 NOW = float("-inf")
 """When a node is refused for which there is nothing to wait for."""
 
-Unwanted: TypeAlias = tuple[str, str, float]
-"""A node that cannot be let in, why, and from when it is refused."""
+Unwanted: TypeAlias = tuple[str, str, float, str]
+"""A node that cannot be let in, why, from when it is refused, and because of which node, or ""."""
 
 
 def refused_next(view: View, me: Me, settings: Settings, now: float) -> Unwanted | None:
@@ -42,14 +42,15 @@ def refused_next(view: View, me: Me, settings: Settings, now: float) -> Unwanted
     return _with_another_program(view, me) or _with_a_taken_rank(view, me, settings, now)
 
 
-def refuse(view: View, name: str, why: str, keys: Keys) -> Propose | None:
-    """Refuse a node for good. None if no view could remember one more."""
+def refuse(view: View, name: str, why: str, keys: Keys, because_of: str = "") -> Propose | None:
+    """Refuse a node for good, if the node is still there that it is refused for. None if no view could remember it."""
     put = Put(f"{keys.refused}{name}", why.encode("utf-8", "backslashreplace"))
     left = tuple(islice((each for each in view.refused if each not in view.nodes), NAMED_MAX))
     if len(view.refused) - len(left) >= REFUSALS_MAX:
         return None  # no view would hold it, and the leader would refuse the node for ever
     operations: tuple[Operation, ...] = (put, *(Delete(f"{keys.refused}{each}") for each in left))
-    return Propose(Transaction(as_leader(view, keys), operations), f"refuse {view.nodes[name].host}")
+    still_there = (Created(keys.node(because_of), view.ages[because_of]),) if because_of else ()
+    return Propose(Transaction((*as_leader(view, keys), *still_there), operations), f"refuse {view.nodes[name].host}")
 
 
 def admissible(view: View, settings: Settings) -> dict[str, Node]:
@@ -57,8 +58,11 @@ def admissible(view: View, settings: Settings) -> dict[str, Node]:
     nodes = view.nodes
     if view.refused:
         nodes = {name: node for name, node in nodes.items() if name not in view.refused}
-    if settings.has_given_ranks and len(view.ranks) < len(nodes):
-        nodes = holders(nodes, view.ages)
+    if settings.has_given_ranks and len(nodes) >= settings.max_nodes:
+        sizes = (0, settings.max_nodes)  # 0 if a node does not say
+        nodes = {name: node for name, node in nodes.items() if node.fingerprint.max_nodes in sizes}
+        if len(view.ranks) < len(nodes):
+            nodes = holders(nodes, view.ages)
     return nodes
 
 
@@ -76,7 +80,7 @@ def _with_another_program(view: View, me: Me) -> Unwanted | None:
                 f"it runs {theirs[:NAME_MAX_CHARACTERS]!r}, and the job of this run id runs "
                 f"{ours[:NAME_MAX_CHARACTERS]!r}; give one of them another --rdzv-id"
             )
-            return name, why, NOW
+            return name, why, NOW, ""
     return None
 
 
@@ -95,7 +99,7 @@ def _with_a_taken_rank(view: View, me: Me, settings: Settings, now: float) -> Un
     if not settings.has_given_ranks or len(view.ranks) == len(view.nodes):
         return None
     held = holders(view.nodes, view.ages)
-    hosts = {node.rank: node.host for node in held.values()}
+    holder_of = {node.rank: holder for holder, node in held.items()}
     at_most_s = RANK_TAKEN_LEASES * longest_lease_s(view, me, settings)
     refused_at = {
         name: view.since.get(name, now) + at_most_s for name in view.nodes.keys() - held.keys() - view.refused.keys()
@@ -104,5 +108,6 @@ def _with_a_taken_rank(view: View, me: Me, settings: Settings, now: float) -> Un
         return None
     name = min(refused_at, key=lambda name: (refused_at[name], name))
     rank = view.nodes[name].rank
-    why = f"rank {rank} is taken by {hosts[rank]}; give each node a rank of its own, and the same --nnodes"
-    return name, why, refused_at[name]
+    holder = holder_of[rank]
+    why = f"rank {rank} is taken by {held[holder].host}; give each node a rank of its own, and the same --nnodes"
+    return name, why, refused_at[name], holder

@@ -12,31 +12,31 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from holdfast.coordination.errors import StoreReplacedError, StoreUnavailableError
+from holdfast.coordination.errors import CoordinationError, StoreReplacedError, StoreUnavailableError
 from holdfast.coordination.mirror import Mirror, follow
 from holdfast.coordination.model import Delete, Modified, Put, Transaction, absent
 from holdfast.logger import get_logger
 from holdfast.rendezvous.addresses import own_addresses, told_to_others
-from holdfast.rendezvous.errors import RendezvousClosedError, RendezvousTimeoutError
+from holdfast.rendezvous.errors import RendezvousClosedError, RendezvousStateError, RendezvousTimeoutError
 from holdfast.rendezvous.group_listener import SAY_AFTER_S, GroupListener
 from holdfast.rendezvous.handler import StacksOccasion
 from holdfast.rendezvous.handover import Broke, Reached
 from holdfast.rendezvous.member import Member
 from holdfast.rendezvous.member_addresses import interface_addresses
 from holdfast.rendezvous.membership import RETRY_S, Membership
-from holdfast.rendezvous.records import Keys, StacksRequest, encode
+from holdfast.rendezvous.records import Keys, Node, StacksRequest, decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any
 
     from holdfast.coordination.store import CoordinationStore
-    from holdfast.rendezvous.decision import Settings
+    from holdfast.rendezvous.decision import Me, Settings
     from holdfast.rendezvous.elastic_settings import ElasticSettings
     from holdfast.rendezvous.fencing import Fencing
     from holdfast.rendezvous.handover import Event
     from holdfast.rendezvous.reasons import Reasons
-    from holdfast.rendezvous.records import End, Failure, Generation, Node
+    from holdfast.rendezvous.records import End, Failure, Generation
 
 log = get_logger(__name__)
 
@@ -255,10 +255,10 @@ class Session:
         if not has_said and (is_too_late or waited_s >= SAY_AFTER_S):
             await self._place.look_who_listens()
         if is_too_late:
-            raise RendezvousTimeoutError(self._reasons.unreachable(str(error))) from None
+            raise RendezvousTimeoutError(f"{self._reasons.unreachable(str(error))}{self._place.advice}") from None
         if not has_said and waited_s >= SAY_AFTER_S:
             has_said = True
-            log.warning("run %r: %s; still trying", self._run_id, error)
+            log.warning("run %r: %s; still trying%s", self._run_id, error, self._place.advice)
         if isinstance(error, StoreReplacedError):  # nobody has taken part in the old one here
             await self._drop_store()
         await asyncio.sleep(RETRY_S)
@@ -283,8 +283,13 @@ class Session:
             return master[0]  # as all nodes were told it
         return told_to_others(self._local_addr or store.local_address() or host, self._place.hosts)
 
-    async def end(self, patience_s: float) -> None:
-        """Give back the lease, and close the store. Its host first waits for the other nodes to leave."""
+    async def end(self, patience_s: float, saving_s: float = 0.0) -> None:
+        """Give back the lease, and close the store. Its host first waits for the other nodes to leave.
+
+        If it has told them that it leaves, it also waits until their workers, which may be saving, have ended.
+        """
+        if self.store is not None and self._membership is not None and self._place.is_host and saving_s > 0:
+            await _wait_for_savers(self.store, self._keys, self._membership.me, saving_s)
         self.let_go()
         try:
             try:
@@ -335,6 +340,27 @@ async def _others_left(store: CoordinationStore, nodes_prefix: str) -> None:
                     nodes.apply(item)
                     if not nodes.entries:
                         return
-        except StoreUnavailableError:  # a busy machine may lose even its loopback connection
+        except (StoreUnavailableError, ValueError):  # a busy machine; or more records than an answer holds
             pass
         await asyncio.sleep(RETRY_S)
+
+
+async def _wait_for_savers(store: CoordinationStore, keys: Keys, me: Me, patience_s: float) -> None:
+    """Wait until the workers of the other members have ended, or their nodes have left."""
+    if me.last is None:
+        return
+    others = [member.node for member in me.last.members if member.node != me.node]
+    with suppress(asyncio.TimeoutError, CoordinationError, RendezvousStateError, ValueError):
+        async with asyncio.timeout(patience_s):
+            await _have_stopped(store, keys, others, me.last.number)
+
+
+async def _have_stopped(store: CoordinationStore, keys: Keys, nodes: list[str], generation: int) -> None:
+    """Wait until these nodes have said that their workers of the generation have ended, or have left."""
+    records = Mirror()
+    async with aclosing(follow(store, keys.nodes)) as news:
+        async for item in news:
+            records.apply(item)
+            there = [records.entries[keys.node(node)] for node in nodes if keys.node(node) in records.entries]
+            if all(decode(entry, Node).stopped >= generation for entry in there):
+                return

@@ -38,6 +38,8 @@ def static_place(
     if not params.endpoint:
         raise InputError("--master-addr: several nodes need the address of node 0")
     ((host, master_port),) = STATIC.endpoints(params.endpoint)
+    if master_port == 0:
+        raise InputError("--master-port 0: several nodes need the same port; write one above 0")
     port = meeting_port(params, master_port)
     token = find_token(params.get("token"), params.get("token_file"), environ)
     is_local = is_loopback(host)

@@ -70,6 +70,16 @@ class TorchStoreServer:
         poll.register(self, select.POLLIN)
         return bool(poll.poll(0))
 
+    def turn_away_waiting(self) -> None:
+        """Close the connections of clients that wait to be accepted. Call this before `start`."""
+        assert self._listener is not None, "the server was stopped"
+        while True:
+            try:
+                fd, _ = self._listener._accept()  # type: ignore[attr-defined]  # noqa: SLF001 - below socket.accept
+            except OSError:
+                return
+            os.close(fd)
+
     def clients_max(self) -> int:
         """How many clients it can serve at a time, after raising the limit of open files as far as possible."""
         from holdfast import descriptors
