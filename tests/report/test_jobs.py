@@ -25,9 +25,13 @@ LOOK_AGAIN_S = 0.02
 GOOD = "print('fine')\n"
 BAD = "raise ValueError('loss is nan')\n"
 LOSES_ITS_RUN = """
-import os, shutil, sys
+import os, shutil, sys, time
 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-    shutil.rmtree(os.path.abspath(os.environ["TORCHELASTIC_ERROR_FILE"] + "/../../.."))
+    run = os.path.abspath(os.environ["TORCHELASTIC_ERROR_FILE"] + "/../../..")
+    events = os.path.join(run, "events.jsonl")
+    while not os.path.exists(events) or b"attempt.started" not in open(events, "rb").read():
+        time.sleep(0.01)  # the agent begins its log when the first workers run
+    shutil.rmtree(run)
     raise KeyError("first")
 print("up", flush=True)
 sys.stdin.read()
