@@ -200,3 +200,9 @@ def test_what_an_endpoint_does_not_say_is_filled_in(endpoint, expected):
 def test_a_bad_host_or_port_is_a_value_error(endpoint):
     with pytest.raises(ValueError, match=r"^--rdzv-endpoint "):
         parse_rendezvous_endpoint(endpoint, 7)
+
+
+@pytest.mark.parametrize("host", ["%", "fe801%eth0", "1.2.3.4", "node0"])
+def test_only_an_ipv6_address_has_brackets(host):
+    with pytest.raises(InputError, match="is no IPv6 address"):
+        parse_endpoint(f"[{host}]:29500", 1)

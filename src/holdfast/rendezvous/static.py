@@ -189,7 +189,7 @@ def parse_endpoint(endpoint: str, default_port: int) -> tuple[str, int]:
         bracketed, its_port, bare, host, port = found.groups()
         number = int(its_port or port or default_port)
         its_host = bracketed or bare or host
-        if ":" in its_host and not _is_ipv6(its_host):
+        if (bracketed or ":" in its_host) and not _is_ipv6(its_host):
             what_to_do = f"{its_host} is no IPv6 address; {what_to_do}"
         elif number < 1 << 16:
             return its_host, number
