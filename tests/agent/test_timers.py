@@ -54,7 +54,7 @@ def test_requests_can_be_read_without_ending_anyone(timers, monkeypatch):
         poll = select.poll()
         timers.register(poll)
         assert poll.poll(0) == []
-        assert timers.wait_s() == 0.0, "it ends whoever is overdue at the next look"
+        assert timers.wait_s() == 0.0, "overdue workers are ended at the next look"
         assert worker.poll() is None
         worker.kill()
 

@@ -62,7 +62,7 @@ def of_exit(code, **evidence):
 
 
 def of_report(message):
-    """Of a process that left an error file with this message."""
+    """The outcome of a process that left an error file with this message."""
     return diagnose(1, 77, ErrorReport({"message": message}, message, 1.0), Evidence())
 
 
@@ -239,7 +239,7 @@ def test_only_the_beginning_of_a_long_source_line_is_searched():
 
 @pytest.mark.parametrize("piece", ["nccl ", "gloo ", "connection was ", "a.", "print(file=", ": No module named "])
 def test_no_text_of_a_worker_takes_long(piece):
-    """Of the largest error file: an expression that takes quadratic time would not end here."""
+    """The text of the largest error file: an expression that takes quadratic time would not end here."""
     text = piece * (2_000_000 // len(piece))
     for message in (f"RuntimeError: {text}", text, f"{TRACEBACK}RuntimeError: {text}"):
         assert of_report(message).kind in FailureKind

@@ -29,7 +29,7 @@ WAITS = "up to 900 s"
 """What an agent says that has found it, and waits for other nodes."""
 
 UNGUARDED = "without a token"
-"""Of the warning that everybody who reaches the port can end the job."""
+"""Part of the warning that everybody who reaches the port can end the job."""
 
 ASKED_MAX_S = 120
 """More than `holdfast stacks` waits for an answer."""

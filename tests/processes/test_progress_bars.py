@@ -1,4 +1,4 @@
-"""Of each progress bar, the last frame is kept."""
+"""The last frame of each progress bar is kept."""
 
 from __future__ import annotations
 

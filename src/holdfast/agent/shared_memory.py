@@ -52,7 +52,7 @@ def read_page(path: str) -> memoryview | None:
 def request_stop(path: str, reason: str, deadline_ns: int) -> bool:
     """Write a request to stop to the page at `path`. False if it cannot be written.
 
-    A worker that has no page yet finds the request in the page that it makes: both open the same file, and whoever
+    A worker that has no page yet finds the request in the page that it makes: both open the same file, and the one that
     comes first creates it. The reason is written first: a worker that sees the request can read it.
     """
     from holdfast.worker.shared_memory import (
